@@ -1,0 +1,48 @@
+# The developer interface. Needs Python >= 3.11 with venv and pip, and make; everything else installs itself into .venv.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+DATA ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check bench soak docs clean
+
+help: ## Show this list
+	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
+
+$(VENV)/run: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit("Leporello needs Python 3.11 or newer; set PYTHON=...") if sys.version_info < (3, 11) else None'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "Installing Leporello into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/dev: $(VENV)/run
+	@echo "Installing what the tests need into $(VENV) ..."
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+run: $(VENV)/run ## Fold a long agent conversation before your eyes (no key needed)
+	@$(BIN)/leporello demo
+
+check: $(VENV)/dev ## Lint, types, layers
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check ## Everything: check, then all tests
+	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+bench: $(VENV)/dev ## Figures; DATA=path also measures on real conversations
+	$(BIN)/python -m benchmarks $(if $(DATA),--data $(DATA))
+
+soak: $(VENV)/dev ## The long forms of the property and fault tests
+	LEPORELLO_SOAK=1 $(BIN)/python -m pytest -n 2 tests/property tests/faults
+
+docs: $(VENV)/dev ## Regenerate the generated pages
+	$(BIN)/python -m docs.generate
+
+clean: ## Remove the environment and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,63 @@
+"""The `leporello` command: finds the command's file, turns our errors into one line and an exit code.
+
+Exit codes: 0 done, 1 a check failed or nothing was found, 2 the user's mistake (arguments, configuration, a missing extra).
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+import leporello
+from leporello.errors import LeporelloError
+
+# name -> what it does, for `--help` without importing the command's file
+COMMANDS = {
+    "config": "Read, check and change config.yaml.",
+    "demo": "Fold a long agent conversation before your eyes; no key needed.",
+    "doctor": "Say what is configured, what was found, and what is wrong.",
+    "plugins": "Choose, list, create and check context engines.",
+}
+
+
+class LazyCommands(click.Group):
+    """A group whose commands live in `leporello.cli.<name>` and are imported when they are called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+        """Name the commands."""
+        return sorted(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+        """Import one command."""
+        if name not in COMMANDS:
+            return None
+        command = import_module(f"leporello.cli.{name.replace('-', '_')}").command
+        assert isinstance(command, click.Command)  # noqa: S101 - a broken installation, not a user's mistake
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - the same
+        """List the commands from the table, importing none of them."""
+        with formatter.section("Commands"):
+            formatter.write_dl(sorted(COMMANDS.items()))
+
+
+@click.group(cls=LazyCommands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(leporello.__version__, prog_name="leporello")
+def commands() -> None:
+    """Leporello, the context layer for LLM agents.
+
+    Folds a conversation so that it always fits the model's window, and unfolds every word again.
+
+    Example: leporello plugins list
+    """
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one line, never a traceback."""
+    try:
+        commands(prog_name="leporello")
+    except LeporelloError as error:
+        click.echo(f"leporello: {error}", err=True)
+        sys.exit(2)

@@ -1,0 +1,8 @@
+"""The contract: what a context engine is. Standard library only, so that anybody can depend on it."""
+
+from leporello.engine.base import ContextEngine
+from leporello.engine.fit import call_fitting, fitting
+from leporello.engine.report import CompactionReport, Status
+from leporello.engine.usage import Usage, normalise_usage
+
+__all__ = ["CompactionReport", "ContextEngine", "Status", "Usage", "call_fitting", "fitting", "normalise_usage"]

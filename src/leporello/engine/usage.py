@@ -1,0 +1,113 @@
+"""Provider usage in one form.
+
+OpenAI and its many compatible servers count cached tokens inside the prompt; Anthropic counts them beside it. Here `prompt_tokens` is
+always everything the model read, and `input_tokens` the part of it that came from no cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+
+
+class Usage(TypedDict):
+    """What one model call used."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    input_tokens: int
+    output_tokens: int
+    cache_read_tokens: int
+    cache_write_tokens: int
+    reasoning_tokens: int
+
+
+def normalise_usage(raw: Any) -> Usage:
+    """Read the usage of an OpenAI, Anthropic, OpenRouter, DeepSeek or Gemini answer (a mapping or an SDK object).
+
+    What is missing counts as zero; what is already in this form stays as it is.
+    """
+    usage = _mapping(raw)
+    read = _first(
+        usage,
+        "cache_read_tokens",
+        "cache_read_input_tokens",
+        "prompt_tokens_details.cached_tokens",
+        "input_tokens_details.cached_tokens",
+        "prompt_cache_hit_tokens",
+        "cached_tokens",
+        "cachedContentTokenCount",
+        "cached_content_token_count",
+    )
+    write = _first(
+        usage,
+        "cache_write_tokens",
+        "cache_creation_input_tokens",
+        "prompt_tokens_details.cache_write_tokens",
+        "prompt_tokens_details.cache_creation_tokens",
+        "input_tokens_details.cache_write_tokens",
+    )
+    if not write:
+        write = _int(_dig(usage, "cache_creation.ephemeral_5m_input_tokens")) + _int(
+            _dig(usage, "cache_creation.ephemeral_1h_input_tokens")
+        )
+    output = _first(usage, "completion_tokens", "output_tokens", "candidatesTokenCount", "candidates_token_count")
+    thoughts = _first(usage, "thoughtsTokenCount", "thoughts_token_count")
+    reasoning = thoughts or _first(
+        usage,
+        "reasoning_tokens",
+        "completion_tokens_details.reasoning_tokens",
+        "output_tokens_details.reasoning_tokens",
+    )
+    completion = output + thoughts  # Gemini counts thinking beside the answer, the others inside it
+    prompt = _prompt(usage, read, write)
+    return Usage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=prompt + completion,
+        input_tokens=max(0, prompt - read - write),
+        output_tokens=completion,
+        cache_read_tokens=read,
+        cache_write_tokens=write,
+        reasoning_tokens=reasoning,
+    )
+
+
+def _prompt(usage: Mapping[str, Any], read: int, write: int) -> int:
+    """Return everything the model read, whichever way the provider counts."""
+    if (prompt := _first(usage, "prompt_tokens", "promptTokenCount", "prompt_token_count")) > 0:
+        return prompt
+    tokens = _int(usage.get("input_tokens"))
+    counted_inside = isinstance(usage.get("input_tokens_details"), Mapping)  # OpenAI's Responses API
+    return tokens if counted_inside else tokens + read + write
+
+
+def _mapping(raw: Any) -> Mapping[str, Any]:
+    if isinstance(raw, Mapping):
+        return {key: _plain(value) for key, value in raw.items()}
+    dump = getattr(raw, "model_dump", None)
+    if callable(dump):
+        dumped = dump()
+        return dumped if isinstance(dumped, Mapping) else {}
+    return vars(raw) if hasattr(raw, "__dict__") else {}
+
+
+def _plain(value: Any) -> Any:
+    return value if value is None or isinstance(value, (int, float, str, Mapping)) else _mapping(value)
+
+
+def _first(usage: Mapping[str, Any], *paths: str) -> int:
+    """Return the first positive number that one of the dotted paths leads to."""
+    return next((n for path in paths if (n := _int(_dig(usage, path))) > 0), 0)
+
+
+def _dig(usage: Mapping[str, Any], path: str) -> Any:
+    value: Any = usage
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    return value
+
+
+def _int(value: Any) -> int:
+    return max(0, int(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0

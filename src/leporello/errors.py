@@ -1,0 +1,184 @@
+"""Every exception and warning of Leporello.
+
+::
+
+    LeporelloError
+    ├── ConfigError              config.yaml or a value in it: file, line, key and what is allowed
+    ├── MessageError             a value that cannot be part of a conversation, with its path
+    ├── PluginError              a plugin that cannot be used: name, file, line and cause
+    ├── EngineError              an engine that breaks its contract
+    ├── RedactionError           text that could not be searched for secrets and is withheld
+    └── ModelError               what a model provider answered, in one vocabulary
+        ├── AuthenticationError  the key is missing or refused
+        ├── QuotaError           no credit left
+        ├── RateLimitError       too many requests; says when to try again
+        ├── OverloadedError      the provider is overloaded or broken (5xx, 529)
+        ├── NetworkError         no connection, a broken one, or a time limit
+        ├── ContextTooLongError  the input does not fit; knows the window when the answer names it
+        ├── OutputLimitError     the requested or produced output is too long
+        ├── EmptyAnswerError     an answer without text
+        ├── MalformedAnswerError an answer that cannot be read
+        └── RequestRefusedError  the request itself is wrong (any other 4xx)
+
+    LeporelloWarning (UserWarning)
+    ├── EngineFallbackWarning    the chosen engine cannot be used; the compressor takes its place
+    └── PluginWarning            a plugin works, but not as its author or user expects
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class LeporelloError(Exception):
+    """Base of everything Leporello raises on purpose."""
+
+
+class ConfigError(LeporelloError):
+    """Something in the configuration is wrong; the text says what, where, and what to do."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        file: Path | str | None = None,
+        line: int | None = None,
+        key: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.problem = problem
+        self.file = file
+        self.line = line
+        self.key = key
+        self.hint = hint
+        super().__init__(self._text())
+
+    def _text(self) -> str:
+        place = f"{self.file or 'configuration'}"
+        if self.line is not None:
+            place += f", line {self.line}"
+        if self.key:
+            place += f", {self.key}"
+        return f"{place}: {self.problem}" + (f" {self.hint}" if self.hint else "")
+
+
+class MessageError(LeporelloError):
+    """A value that cannot be part of a conversation; `path` leads to it."""
+
+    def __init__(self, problem: str, *, path: str) -> None:
+        self.problem = problem
+        self.path = path
+        super().__init__(f"{path}: {problem}")
+
+
+class PluginError(LeporelloError):
+    """A plugin that cannot be used."""
+
+    def __init__(self, problem: str, *, plugin: str, file: Path | str | None = None, line: int | None = None) -> None:
+        self.problem = problem
+        self.plugin = plugin
+        self.file = file
+        self.line = line
+        place = f" ({file}{f', line {line}' if line is not None else ''})" if file else ""
+        super().__init__(f"plugin '{plugin}'{place}: {problem}")
+
+
+class EngineError(LeporelloError):
+    """An engine that breaks its contract."""
+
+
+class RedactionError(LeporelloError):
+    """Text that could not be searched for secrets, and is therefore withheld."""
+
+
+class ModelError(LeporelloError):
+    """A model provider's answer that is not a result; `retryable` says whether the same call may succeed later."""
+
+    retryable = False
+
+    def __init__(
+        self, problem: str, *, provider: str = "", status: int | None = None, retry_after: float | None = None
+    ) -> None:
+        self.problem = problem
+        self.provider = provider
+        self.status = status
+        self.retry_after = retry_after
+        super().__init__(problem)
+
+
+class AuthenticationError(ModelError):
+    """The key is missing, wrong, or not allowed to do this."""
+
+
+class QuotaError(ModelError):
+    """No credit left."""
+
+
+class RateLimitError(ModelError):
+    """Too many requests; `retry_after` holds the provider's waiting time in seconds, if it named one."""
+
+    retryable = True
+
+
+class OverloadedError(ModelError):
+    """The provider is overloaded or broken."""
+
+    retryable = True
+
+
+class NetworkError(ModelError):
+    """No connection, a connection that broke, or a time limit that ran out."""
+
+    retryable = True
+
+
+class ContextTooLongError(ModelError):
+    """The input does not fit; `limit` is the window and `actual` the input's size, if the answer named them."""
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        limit: int | None = None,
+        actual: int | None = None,
+        provider: str = "",
+        status: int | None = None,
+    ) -> None:
+        super().__init__(problem, provider=provider, status=status)
+        self.limit = limit
+        self.actual = actual
+
+
+class OutputLimitError(ModelError):
+    """The requested or produced output is too long; folding the conversation does not help."""
+
+
+class EmptyAnswerError(ModelError):
+    """An answer without text."""
+
+    retryable = True
+
+
+class MalformedAnswerError(ModelError):
+    """An answer that cannot be read."""
+
+    retryable = True
+
+
+class RequestRefusedError(ModelError):
+    """The request itself is wrong."""
+
+
+class LeporelloWarning(UserWarning):
+    """Base of Leporello's warnings."""
+
+
+class EngineFallbackWarning(LeporelloWarning):
+    """The chosen engine cannot be used; the built-in compressor takes its place."""
+
+
+class PluginWarning(LeporelloWarning):
+    """A plugin works, but not as its author or user expects."""

@@ -1,0 +1,88 @@
+"""What happened, for progress displays, logs and telemetry: frozen events and the sinks that take them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+_log = logging.getLogger("leporello")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Event:
+    """Something that happened in one conversation; `str(event)` is a line for people."""
+
+    session_id: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactionStarted(Event):
+    """An engine began to fold."""
+
+    reason: str
+    messages: int
+    tokens: int
+
+    def __str__(self) -> str:
+        return f"compacting {self.messages} messages, {self.tokens:,} tokens ({self.reason})"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactionFinished(Event):
+    """A fold came to an end, with whatever outcome `status` names."""
+
+    status: str
+    reason: str
+    messages_before: int
+    messages_after: int
+    tokens_before: int
+    tokens_after: int
+    seconds: float
+    model_calls: int
+    cost_usd: float | None
+
+    def __str__(self) -> str:
+        cost = "" if self.cost_usd is None else f", ${self.cost_usd:.4f}"
+        why = f" ({self.reason})" if self.reason else ""
+        return (
+            f"{self.status}: {self.messages_before} → {self.messages_after} messages, "
+            f"{self.tokens_before:,} → {self.tokens_after:,} tokens, "
+            f"{self.seconds:.2f} s, {self.model_calls} model calls{cost}{why}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryFellBack(Event):
+    """The summariser failed; the extractive one took its place. `retry_in` is None when a change of key is needed."""
+
+    error: str
+    retry_in: float | None
+
+    def __str__(self) -> str:
+        when = (
+            f"the model is tried again in {self.retry_in:.0f} s"
+            if self.retry_in is not None
+            else "the model is tried again when its key or configuration changes"
+        )
+        return f"the summariser failed ({self.error}); an extractive summary was used, {when}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice(Event):
+    """Something the user should know once."""
+
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+Sink: TypeAlias = Callable[[Event], None]
+
+
+def log_event(event: Event) -> None:
+    """Log an event: the sink in use when nobody else listens."""
+    level = logging.WARNING if isinstance(event, SummaryFellBack) else logging.INFO
+    _log.log(level, "%s", event)

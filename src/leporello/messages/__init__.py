@@ -1,0 +1,1 @@
+"""The conversation as data: pure functions on plain dicts."""

@@ -1,0 +1,106 @@
+"""The shape of a conversation, and safe ways to read it.
+
+A message is a plain dict in OpenAI's chat format. All its fields are kept, known or not:
+
+    role               "system" | "developer" | "user" | "assistant" | "tool"
+    content            text, a list of parts, or None (an assistant that only calls tools)
+    name, timestamp    who said it, when (ISO-8601)
+    tool_calls         on assistants: [{"id", "type": "function", "function": {"name", "arguments": "<JSON>"}}]
+    tool_call_id       on tools: the call that this answers
+    reasoning_content  on assistants: thinking as plain text (unsigned)
+    thinking_blocks    on assistants: thinking as signed blocks, when content is text
+
+A part is {"type": "text", "text"}, {"type": "image_url", "image_url": {"url"}}, {"type": "input_audio" | "file" |
+"refusal", ...}, or on assistants {"type": "thinking", "thinking", "signature"} and {"type": "redacted_thinking", "data"}.
+
+Keys that begin with an underscore are private notes of a host; they and `cache_control` are no part of what was said.
+The readers below never raise, whatever a broken message holds.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+Message: TypeAlias = dict[str, Any]
+Part: TypeAlias = dict[str, Any]
+
+SYSTEM_ROLES = frozenset({"system", "developer"})
+ROLES = SYSTEM_ROLES | {"user", "assistant", "tool"}
+THINKING_TYPES = frozenset({"thinking", "redacted_thinking"})
+IMAGE_TYPES = frozenset({"image_url", "image", "input_image"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCall:
+    """A tool call as its receiver needs it: parsed arguments, and the raw text they came from."""
+
+    id: str
+    name: str
+    arguments: dict[str, Any]
+    raw: str
+
+
+def role_of(message: Any) -> str:
+    """Return the role, or "" when there is none."""
+    role = message.get("role") if isinstance(message, dict) else None
+    return role if isinstance(role, str) else ""
+
+
+def is_system(message: Any) -> bool:
+    """Tell whether this is a system (or developer) message."""
+    return role_of(message) in SYSTEM_ROLES
+
+
+def parts_of(message: Any) -> list[Part]:
+    """Return the content as a list of parts; text becomes one text part, anything unreadable is left out."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return [{"type": "text", "text": content}] if content else []
+    if not isinstance(content, list):
+        return []
+    return [{"type": "text", "text": p} if isinstance(p, str) else p for p in content if isinstance(p, (dict, str))]
+
+
+def text_of(message: Any) -> str:
+    """Return what a person would read: the text parts of the content, one per line, without thinking."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        return content
+    texts = (part.get("text") for part in parts_of(message) if part.get("type") not in THINKING_TYPES)
+    return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def tool_calls_of(message: Any) -> list[ToolCall]:
+    """Return the tool calls that can be read; unreadable arguments become {}, with the text kept in `raw`."""
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    return [_tool_call(call) for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+
+
+def _tool_call(call: dict[str, Any]) -> ToolCall:
+    function = call.get("function")
+    function = function if isinstance(function, dict) else {}
+    name, raw = function.get("name"), function.get("arguments")
+    if isinstance(raw, dict):
+        raw = json.dumps(raw, ensure_ascii=False, default=str)
+    raw = raw if isinstance(raw, str) else ""
+    return ToolCall(
+        id=call["id"] if isinstance(call.get("id"), str) else "",
+        name=name if isinstance(name, str) else "",
+        arguments=_parsed(raw),
+        raw=raw,
+    )
+
+
+def _parsed(raw: str) -> dict[str, Any]:
+    try:
+        value = json.loads(raw)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def tool_result(call: ToolCall | str, content: str) -> Message:
+    """Return the message that answers a tool call."""
+    return {"role": "tool", "tool_call_id": call if isinstance(call, str) else call.id, "content": content}

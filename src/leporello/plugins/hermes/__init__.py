@@ -1,0 +1,1 @@
+"""The import names that plugins for Hermes Agent use."""

@@ -1,0 +1,1 @@
+"""Makes those names importable under pytest."""
