@@ -81,12 +81,12 @@ class ContextEngine(ABC):
 
     def update_model(
         self,
-        model: str,  # noqa: ARG002 - part of the contract
+        model: str,
         context_length: int,
-        base_url: str = "",  # noqa: ARG002 - the same
-        api_key: str = "",  # noqa: ARG002 - the same
-        provider: str = "",  # noqa: ARG002 - the same
-        api_mode: str = "",  # noqa: ARG002 - the same
+        base_url: str = "",
+        api_key: str = "",
+        provider: str = "",
+        api_mode: str = "",
     ) -> None:
         """Take over a model and its window."""
         self.context_length = context_length
@@ -96,11 +96,11 @@ class ContextEngine(ABC):
         """Return the schemas of the tools this engine offers to the model."""
         return []
 
-    def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:  # noqa: ARG002 - part of the contract
+    def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
         """Answer a call of one of this engine's tools with a JSON string."""
         return json.dumps({"error": f"Unknown tool: {name}"})
 
-    def should_compress_preflight(self, messages: list[dict[str, Any]]) -> bool:  # noqa: ARG002 - part of the contract
+    def should_compress_preflight(self, messages: list[dict[str, Any]]) -> bool:
         """Tell from the messages alone whether to compress before this call; asked once per request."""
         return False
 
@@ -117,11 +117,11 @@ class ContextEngine(ABC):
             "compression_count": self.compression_count,
         }
 
-    def has_content_to_compress(self, messages: list[dict[str, Any]]) -> bool:  # noqa: ARG002 - part of the contract
+    def has_content_to_compress(self, messages: list[dict[str, Any]]) -> bool:
         """Tell whether a manual compaction could find anything to fold."""
         return True
 
-    def should_defer_preflight_to_real_usage(self, rough_tokens: int) -> bool:  # noqa: ARG002 - part of the contract
+    def should_defer_preflight_to_real_usage(self, rough_tokens: int) -> bool:
         """Tell whether to wait for the provider's count instead of trusting a rough estimate."""
         return False
 

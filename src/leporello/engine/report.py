@@ -12,9 +12,9 @@ Status: TypeAlias = Literal["folded", "unchanged", "refused", "fallback"]
 class CompactionReport:
     """What one compaction did, for the host, the user and the log.
 
-    `status` is "folded", "unchanged" (nothing to do), "refused" (a result was not good enough to use) or "fallback" (folded, but
-    without the model that was asked for). `unfoldable` holds the indexes of messages in the result that alone keep it above
-    the threshold.
+    `status` is "folded", "unchanged" (nothing to do), "refused" (a result was not good enough to use) or "fallback"
+    (folded, but without the model that was asked for). `unfoldable` holds the indexes of messages in the result that
+    alone keep it above the threshold.
     """
 
     status: Status

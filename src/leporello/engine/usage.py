@@ -1,7 +1,7 @@
 """Provider usage in one form.
 
-OpenAI and its many compatible servers count cached tokens inside the prompt; Anthropic counts them beside it. Here `prompt_tokens` is
-always everything the model read, and `input_tokens` the part of it that came from no cache.
+OpenAI and its many compatible servers count cached tokens inside the prompt; Anthropic counts them beside it. Here
+`prompt_tokens` is always everything the model read, and `input_tokens` the part of it that came from no cache.
 """
 
 from __future__ import annotations
@@ -84,13 +84,11 @@ def _prompt(usage: Mapping[str, Any], read: int, write: int) -> int:
 
 
 def _mapping(raw: Any) -> Mapping[str, Any]:
-    if isinstance(raw, Mapping):
-        return {key: _plain(value) for key, value in raw.items()}
     dump = getattr(raw, "model_dump", None)
     if callable(dump):
-        dumped = dump()
-        return dumped if isinstance(dumped, Mapping) else {}
-    return vars(raw) if hasattr(raw, "__dict__") else {}
+        raw = dump()
+    fields = raw if isinstance(raw, Mapping) else getattr(raw, "__dict__", {})
+    return {key: _plain(value) for key, value in fields.items()}
 
 
 def _plain(value: Any) -> Any:

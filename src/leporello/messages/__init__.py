@@ -1,1 +1,67 @@
 """The conversation as data: pure functions on plain dicts."""
+
+from leporello.messages.codes import RULES, Rule
+from leporello.messages.convert import canonical, from_anthropic, to_anthropic
+from leporello.messages.fixed import (
+    EMPTY_ASSISTANT,
+    EMPTY_USER,
+    FIRST_USER,
+    FIXED_TEXTS,
+    NO_REPLY,
+    STUB_RESULT,
+)
+from leporello.messages.groups import Group, group_start, group_stop, groups, is_cut
+from leporello.messages.identity import fingerprint, without_private
+from leporello.messages.merge import merged
+from leporello.messages.repair import Change, Repaired, repair
+from leporello.messages.rules import Violation, violations
+from leporello.messages.tools import tools_from_anthropic, tools_to_anthropic
+from leporello.messages.types import (
+    Message,
+    Part,
+    ToolCall,
+    is_system,
+    parts_of,
+    role_of,
+    text_of,
+    tool_calls_of,
+    tool_result,
+)
+
+__all__ = [
+    "EMPTY_ASSISTANT",
+    "EMPTY_USER",
+    "FIRST_USER",
+    "FIXED_TEXTS",
+    "NO_REPLY",
+    "RULES",
+    "STUB_RESULT",
+    "Change",
+    "Group",
+    "Message",
+    "Part",
+    "Repaired",
+    "Rule",
+    "ToolCall",
+    "Violation",
+    "canonical",
+    "fingerprint",
+    "from_anthropic",
+    "group_start",
+    "group_stop",
+    "groups",
+    "is_cut",
+    "is_system",
+    "merged",
+    "parts_of",
+    "repair",
+    "role_of",
+    "text_of",
+    "to_anthropic",
+    "tool_calls_of",
+    "tool_result",
+    "tools_from_anthropic",
+    "tools_to_anthropic",
+    "violations",
+    "without_private",
+]

@@ -11,7 +11,8 @@ A message is a plain dict in OpenAI's chat format. All its fields are kept, know
     thinking_blocks    on assistants: thinking as signed blocks, when content is text
 
 A part is {"type": "text", "text"}, {"type": "image_url", "image_url": {"url"}}, {"type": "input_audio" | "file" |
-"refusal", ...}, or on assistants {"type": "thinking", "thinking", "signature"} and {"type": "redacted_thinking", "data"}.
+"refusal", ...}, or on assistants {"type": "thinking", "thinking", "signature"} and
+{"type": "redacted_thinking", "data"}.
 
 Keys that begin with an underscore are private notes of a host; they and `cache_control` are no part of what was said.
 The readers below never raise, whatever a broken message holds.
@@ -29,6 +30,7 @@ Part: TypeAlias = dict[str, Any]
 SYSTEM_ROLES = frozenset({"system", "developer"})
 ROLES = SYSTEM_ROLES | {"user", "assistant", "tool"}
 THINKING_TYPES = frozenset({"thinking", "redacted_thinking"})
+ANTHROPIC_NOTE = "_anthropic"  # the private key for what OpenAI's format has no place for
 IMAGE_TYPES = frozenset({"image_url", "image", "input_image"})
 
 

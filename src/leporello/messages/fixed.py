@@ -1,0 +1,16 @@
+"""The fixed texts that a repair writes, so that everybody can recognise them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+FIRST_USER: Final = "[The conversation starts here.]"
+EMPTY_USER: Final = "[The user sent an empty message.]"
+NO_REPLY: Final = "[No reply was recorded.]"
+EMPTY_ASSISTANT: Final = "[The assistant said nothing here.]"
+STUB_RESULT: Final = "[The result of this call was not recorded.]"
+
+FIXED_TEXTS: Final = frozenset({FIRST_USER, EMPTY_USER, NO_REPLY, EMPTY_ASSISTANT, STUB_RESULT})
+
+UNKNOWN_FUNCTION: Final = "unknown"
+RAW_ARGUMENTS: Final = "_raw"  # arguments that are not a JSON object stand, as they came, under this key

@@ -1,0 +1,71 @@
+"""Who is who: fingerprints of messages, and messages without what was not said."""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any
+
+from leporello.messages.values import cleaned, is_private
+
+if TYPE_CHECKING:
+    from leporello.messages.types import Message
+
+CACHE_CONTROL = "cache_control"
+_ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+
+
+def without_private(message: Message) -> Message:
+    """Return the message as it goes on the wire: no cache markers, no keys that begin with an underscore, at any depth.
+
+    A message that has none comes back as the same object.
+    """
+    return _stripped(message)  # type: ignore[no-any-return]
+
+
+def _stripped(value: dict[Any, Any] | list[Any]) -> Any:
+    """Return a container without private keys and cache markers, the same object when it has none."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    kept: dict[Any, Any] = {}
+    same = True
+    for key, item in items:
+        if isinstance(key, str) and (key[:1] == "_" or key == CACHE_CONTROL):
+            same = False
+            continue
+        kept[key] = _stripped(item) if isinstance(item, (dict, list)) else item
+        same = same and kept[key] is item
+    if same:
+        return value
+    return kept if isinstance(value, dict) else list(kept.values())
+
+
+def fingerprint(message: Any) -> str:
+    """Return a short, stable name for what a message says: 32 hexadecimal digits.
+
+    Cache markers, private keys, the order of keys, and whether text stands alone or as a single text part make no
+    difference; everything else does.
+    """
+    try:
+        said = _ENCODER.encode(_said(message))
+    except (TypeError, ValueError, RecursionError):
+        said = "not JSON: " + json.dumps(_cleaned(message), ensure_ascii=False, sort_keys=True)
+    return blake2b(said.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def _cleaned(message: Any) -> Any:
+    if not isinstance(message, dict):
+        return cleaned(message)
+    kept = {key: value for key, value in message.items() if not is_private(key) and key != CACHE_CONTROL}
+    return {f"{type(key).__name__} {key}": cleaned(value) for key, value in kept.items()}
+
+
+def _said(message: Any) -> Any:
+    said = _stripped(message) if isinstance(message, (dict, list)) else message
+    content = said.get("content") if isinstance(said, dict) else None
+    if isinstance(content, list) and len(content) == 1 and _is_bare_text(content[0]):
+        return {**said, "content": content[0]["text"]}
+    return said
+
+
+def _is_bare_text(part: Any) -> bool:
+    return part == {"type": "text", "text": part.get("text")} if isinstance(part, dict) else False

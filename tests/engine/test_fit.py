@@ -1,0 +1,48 @@
+"""Argument fitting: a host offers everything it has, an engine gets what its signature takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from leporello.engine import call_fitting, fitting
+
+
+def compress_of_the_documentation(
+    messages: list[Any], current_tokens: int | None = None, focus_topic: str | None = None
+) -> None: ...
+
+
+def compress_of_an_older_host(messages: list[Any], current_tokens: int | None = None) -> None: ...
+
+
+def compress_that_takes_everything(messages: list[Any], **kwargs: Any) -> None: ...
+
+
+OFFER = {"current_tokens": 1, "focus_topic": "x", "force": True, "memory_context": ""}
+
+
+def test_only_named_parameters_are_passed() -> None:
+    assert fitting(compress_of_the_documentation, **OFFER) == {"current_tokens": 1, "focus_topic": "x"}
+    assert fitting(compress_of_an_older_host, **OFFER) == {"current_tokens": 1}
+
+
+def test_a_catch_all_gets_everything() -> None:
+    assert fitting(compress_that_takes_everything, **OFFER) == OFFER
+
+
+def test_positional_only_parameters_are_not_named() -> None:
+    def positional(messages: list[Any], current_tokens: int, /) -> None: ...
+
+    assert fitting(positional, **OFFER) == {}
+
+
+def test_a_callable_without_a_readable_signature_gets_nothing() -> None:
+    assert fitting(type, **OFFER) == {}
+
+
+def test_bound_methods_and_classes_fit() -> None:
+    class Engine:
+        def __init__(self, context_length: int = 0) -> None:
+            self.context_length = context_length
+
+    assert call_fitting(Engine, context_length=5, config={}).context_length == 5
