@@ -1,0 +1,305 @@
+"""The built-in engine. `compress()` reads from top to bottom: prune, find boundaries, summarise, assemble.
+
+What it keeps, whatever happens: a valid list (V1), the newest user message (V2), fewer tokens or no change (V3), a
+list below the threshold or the names of what cannot be folded (V4), a usable conversation when the summariser fails
+(V6), bounded work (V7), the caller's list as it was (V10).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from leporello.compressor.budgets import Budgets
+from leporello.compressor.place import Stripped, frame_tokens, place, placement, strip_summary
+from leporello.compressor.plan import Plan, make_plan
+from leporello.compressor.settings import Settings
+from leporello.compressor.sizes import Sizes
+from leporello.engine import CompactionReport, ContextEngine, Status, normalise_usage
+from leporello.events import CompactionFinished, CompactionStarted, Notice, SummaryFellBack
+from leporello.messages import Message, repair
+from leporello.summary import Summariser, Summary, SummaryRequest
+from leporello.tokens import count_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leporello.llm import LLM
+
+PROTECT_FIRST_N = 3
+SHORTEST_WORTH_MAKING = 48  # tokens; a summary that must be shorter says nothing
+LITTLE = 0.05  # a compaction that saves a smaller share brought little
+REGROWTH = 0.05  # of the threshold: what a window grows by before it is folded again; double after one with little gain
+SMALLEST_SHARE_FOR_MESSAGES = 0.25  # of the threshold, when system prompt and tools alone nearly fill it
+CODEX_THRESHOLD = 0.85
+CODEX_NOTICE = (
+    "gpt-5.5 on Codex has a window of 272K: compaction now starts at 85 % of it instead of {share:.0%}. "
+    "To keep your own threshold: leporello config set compression.codex_gpt55_autoraise false"
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """One compaction under way: what came in, and how many tokens may come out."""
+
+    sizes: Sizes
+    messages: int
+    tokens: int
+    prompt_tokens: int
+    goal: int | None
+    started: float
+
+
+class ContextCompressor(ContextEngine):
+    """Keep the beginning and the newest turns, and replace what lies between by one summary.
+
+    `config` is a `leporello.Config`, its `compression` block, or a mapping of either; `llm=None` means that summaries
+    are made without a model. Nothing is read from files or the environment.
+    """
+
+    def __init__(
+        self,
+        context_length: int = 0,
+        *,
+        config: Any = None,
+        llm: LLM | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings = Settings.of(config)
+        settings = self._settings.compression
+        self._clock = clock
+        self._summariser = Summariser(
+            llm,
+            clock=clock,
+            max_calls=settings.max_calls,
+            deadline_seconds=settings.deadline_seconds,
+            timeout_seconds=self._settings.timeout_seconds,
+        )
+        self._session_id = ""
+        self._fires_at = 0
+        self._asked_about = 0
+        self._codex_notice_shown = False
+        self.protect_first_n = PROTECT_FIRST_N
+        self.protect_last_n = settings.protect_last_n
+        self.threshold_percent = settings.threshold
+        self._set_window(context_length)
+
+    @property
+    def name(self) -> str:
+        """The name that no plugin can take."""
+        return "compressor"
+
+    def on_session_start(self, session_id: str, **kwargs: Any) -> None:
+        """Begin or resume a conversation; an earlier summary is found in its messages, so there is nothing to load."""
+        self._session_id = session_id
+
+    def on_session_reset(self) -> None:
+        """Forget the conversation that ended."""
+        super().on_session_reset()
+        self.last_compaction = None
+        self._fires_at = 0
+        self._asked_about = 0
+
+    def update_model(
+        self,
+        model: str,
+        context_length: int,
+        base_url: str = "",
+        api_key: str = "",
+        provider: str = "",
+        api_mode: str = "",
+    ) -> None:
+        """Take over a model's window; a raise made for the model before is gone."""
+        self.threshold_percent = self._settings.compression.threshold
+        if self._settings.compression.codex_gpt55_autoraise and _is_codex_gpt55(model, provider):
+            self._raise_for_codex()
+        self._set_window(context_length)
+
+    def update_from_response(self, usage: dict[str, Any]) -> None:
+        """Take the provider's count; an empty one says nothing and changes nothing."""
+        counted = normalise_usage(usage)
+        if counted["total_tokens"]:
+            self.last_prompt_tokens = counted["prompt_tokens"]
+            self.last_completion_tokens = counted["completion_tokens"]
+            self.last_total_tokens = counted["total_tokens"]
+
+    def should_compress(self, prompt_tokens: int | None = None) -> bool:
+        """Fire at the threshold, and after a compaction only when the window has grown again."""
+        tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
+        self._asked_about = max(tokens, 0)
+        return 0 < self.threshold_tokens <= tokens and tokens >= self._fires_at
+
+    def has_content_to_compress(self, messages: list[Message]) -> bool:
+        """Tell whether there is anything between head and tail."""
+        return bool(self._plan(strip_summary(list(repair(messages).messages)), Sizes(), None).source)
+
+    def compress(
+        self,
+        messages: list[Message],
+        current_tokens: int | None = None,
+        focus_topic: str | None = None,
+        force: bool = False,
+        memory_context: str = "",
+    ) -> list[Message]:
+        """Fold the middle of the conversation into one summary, which replaces an earlier one."""
+        valid = list(repair(messages).messages)
+        run = self._begin(messages, current_tokens, _reason(focus_topic, force=force))
+
+        earlier = strip_summary(valid)
+        plan = self._plan(earlier, run.sizes, run.goal)
+        budget = self._summary_budget(plan, run.tokens, earlier.previous)
+        if budget < SHORTEST_WORTH_MAKING:
+            return self._finish(run, valid, "unchanged", "nothing between the first and the newest messages to fold")
+
+        summary = self._summariser.summarise(
+            SummaryRequest(
+                messages=plan.source,
+                budget_tokens=budget,
+                previous=earlier.previous,
+                focus=focus_topic or "",
+                memory=memory_context,
+            )
+        )
+
+        where = placement(plan.head, plan.tail, newest_user_in_head=plan.newest_user_in_head)
+        result = list(repair(place(plan.head, summary.text, plan.tail, where)).messages)
+        if run.sizes.total(result) >= run.tokens:
+            return self._finish(run, valid, "refused", "the result would not have been shorter", summary)
+        return self._finish(run, result, "fallback" if summary.fallback else "folded", summary.fallback, summary)
+
+    def get_status(self) -> dict[str, Any]:
+        """Return the counters and how the summariser is doing."""
+        return {**super().get_status(), "summariser": self._summariser.status()}
+
+    def clone_for_agent(self) -> ContextCompressor:
+        """Return a compressor with the same settings and model for another conversation."""
+        clone = ContextCompressor(
+            self.context_length, config=self._settings, llm=self._summariser.llm, clock=self._clock
+        )
+        clone.on_event = self.on_event
+        return clone
+
+    def _set_window(self, context_length: int) -> None:
+        self._budgets = Budgets.of(
+            context_length, threshold=self.threshold_percent, target_ratio=self._settings.compression.target_ratio
+        )
+        self.context_length = context_length
+        self.threshold_tokens = self._budgets.threshold_tokens
+        self.tail_token_budget = self._budgets.tail_token_budget
+        self.max_summary_tokens = self._budgets.max_summary_tokens
+        self._fires_at = 0
+
+    def _raise_for_codex(self) -> None:
+        if self._settings.compression.threshold >= CODEX_THRESHOLD:
+            return
+        self.threshold_percent = CODEX_THRESHOLD
+        if not self._codex_notice_shown:
+            self._codex_notice_shown = True
+            self.emit(
+                Notice(
+                    session_id=self._session_id, text=CODEX_NOTICE.format(share=self._settings.compression.threshold)
+                )
+            )
+
+    def _begin(self, messages: list[Message], current_tokens: int | None, reason: str) -> _Run:
+        sizes = Sizes()
+        tokens = sizes.total(messages)
+        run = _Run(
+            sizes=sizes,
+            messages=len(messages),
+            tokens=tokens,
+            prompt_tokens=max(current_tokens or 0, self._asked_about, tokens),
+            goal=self._goal(tokens, current_tokens or 0),
+            started=self._clock(),
+        )
+        self.emit(
+            CompactionStarted(
+                session_id=self._session_id, reason=reason, messages=run.messages, tokens=run.prompt_tokens
+            )
+        )
+        return run
+
+    def _goal(self, tokens: int, prompt_tokens: int) -> int | None:
+        """Return how many tokens the messages of the result may have, or None without a window.
+
+        What the provider counts beyond the messages (tools, its own way of counting) is taken off the threshold.
+        """
+        if not self.threshold_tokens:
+            return None
+        beside = max(0, prompt_tokens - tokens)
+        return max(self.threshold_tokens - 1 - beside, int(self.threshold_tokens * SMALLEST_SHARE_FOR_MESSAGES))
+
+    def _plan(self, earlier: Stripped, sizes: Sizes, goal: int | None) -> Plan:
+        """Plan head and tail; an earlier summary is never part of the head, nor anything that came after it."""
+        first_n = self.protect_first_n if earlier.position is None else min(self.protect_first_n, earlier.position)
+        return make_plan(
+            earlier.messages,
+            sizes,
+            protect_first_n=first_n,
+            protect_last_n=self.protect_last_n,
+            tail_budget=self.tail_token_budget,
+            room=None if goal is None else max(0, goal - self.max_summary_tokens - frame_tokens()),
+        )
+
+    def _summary_budget(self, plan: Plan, before: int, previous: str) -> int:
+        """Return the summary's budget: what the numbers allow, and less than what it replaces."""
+        if not plan.source:
+            return 0
+        content = plan.source_tokens + count_text(previous)
+        saved = before - plan.kept_tokens - frame_tokens()
+        return min(self._budgets.summary_tokens(content), saved - 1)
+
+    def _finish(
+        self, run: _Run, result: list[Message], status: Status, reason: str, summary: Summary | None = None
+    ) -> list[Message]:
+        """Report a compaction, set the brake, and hand over the result."""
+        after = run.sizes.total(result)
+        report = CompactionReport(
+            status=status,
+            reason=reason,
+            tokens_before=run.tokens,
+            tokens_after=after,
+            messages_before=run.messages,
+            messages_after=len(result),
+            model_calls=summary.model_calls if summary else 0,
+            seconds=self._clock() - run.started,
+            cost_usd=summary.cost_usd if summary else None,
+            unfoldable=_unfoldable(result, run),
+        )
+        self.last_compaction = report
+        self.compression_count += status in ("folded", "fallback")
+        self._brake(report, run.prompt_tokens)
+        if summary and summary.fallback:
+            self.emit(SummaryFellBack(session_id=self._session_id, error=summary.fallback, retry_in=summary.retry_in))
+        fields = {key: value for key, value in asdict(report).items() if key != "unfoldable"}
+        self.emit(CompactionFinished(session_id=self._session_id, **fields))
+        return result
+
+    def _brake(self, report: CompactionReport, was: int) -> None:
+        """Let the window grow before the next compaction, so that none runs every turn; growth always releases it."""
+        now = was - max(0, report.tokens_before - report.tokens_after)
+        growth = REGROWTH if report.saved >= LITTLE else 2 * REGROWTH
+        self._fires_at = now + int(self.threshold_tokens * growth) + 1
+
+
+def _is_codex_gpt55(model: str, provider: str) -> bool:
+    return provider == "openai-codex" and model.lower().rpartition("/")[2] == "gpt-5.5"
+
+
+def _reason(focus_topic: str | None, *, force: bool) -> str:
+    if focus_topic:
+        return f"asked for, with focus on {focus_topic}"
+    return "asked for" if force else "the window is filling"
+
+
+def _unfoldable(result: list[Message], run: _Run) -> tuple[int, ...]:
+    """Name the largest messages of a result that is still too large, as many as keep it there."""
+    left = run.sizes.total(result)
+    named: list[int] = []
+    for index in sorted(range(len(result)), key=lambda i: -run.sizes.of(result[i])):
+        if run.goal is None or left <= run.goal:
+            break
+        named.append(index)
+        left -= run.sizes.of(result[index])
+    return tuple(sorted(named))

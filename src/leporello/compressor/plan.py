@@ -1,0 +1,104 @@
+"""What stays so that the result fits: the ordinary boundaries when they do, tighter ones when they must.
+
+Tightened in the order of what matters least: large payloads inside head and tail are shortened, oldest first; only
+then are fewer than `protect_last_n` messages kept. The newest user message is never touched.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leporello.compressor.boundaries import Boundaries, find_boundaries, newest
+from leporello.compressor.payloads import shorten
+from leporello.compressor.prune import prune
+from leporello.messages import Message, is_system
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leporello.compressor.sizes import Sizes
+
+PAYLOAD_LIMITS = (4_000, 800, 200)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What stays and what is folded.
+
+    `source` holds the originals that the summary must cover: folded turns, pruned results and shortened payloads, in
+    order.
+    """
+
+    head: list[Message]
+    tail: list[Message]
+    source: list[Message]
+    newest_user_in_head: bool
+    kept_tokens: int
+    source_tokens: int
+
+
+def make_plan(
+    messages: list[Message],
+    sizes: Sizes,
+    *,
+    protect_first_n: int,
+    protect_last_n: int,
+    tail_budget: int,
+    room: int | None,
+) -> Plan:
+    """Plan a compaction whose kept messages have at most `room` tokens, as nearly as can be; None: any number."""
+    tokens = [sizes.of(message) for message in messages]
+    plan = None
+    for last_n in _halvings(protect_last_n):
+        bounds = find_boundaries(
+            messages,
+            tokens,
+            protect_first_n=protect_first_n,
+            protect_last_n=last_n,
+            tail_budget=tail_budget,
+        )
+        for limit in (None, *PAYLOAD_LIMITS):
+            plan = _plan(messages, sizes, bounds, limit, room)
+            if room is None or plan.kept_tokens <= room:
+                return plan
+    assert plan is not None  # noqa: S101 - there is always a first round
+    return plan
+
+
+def _halvings(number: int) -> Iterator[int]:
+    while number > 1:
+        yield number
+        number //= 2
+    yield 1
+
+
+def _plan(messages: list[Message], sizes: Sizes, bounds: Boundaries, limit: int | None, room: int | None) -> Plan:
+    tail_indexes = bounds.tail(len(messages))
+    pruned = prune(messages, bounds.head_end)[: bounds.head_end]
+    kept = dict(enumerate(pruned)) | {index: messages[index] for index in tail_indexes}
+    user = newest(messages, "user")
+    if limit is not None and room is not None:
+        _shorten(kept, sizes, limit, room, spared=user)
+    changed = [index for index, message in kept.items() if message is not messages[index]]
+    source = [messages[index] for index in sorted([*bounds.folded, *changed])]
+    return Plan(
+        head=[kept[index] for index in range(bounds.head_end)],
+        tail=[kept[index] for index in tail_indexes],
+        source=source,
+        newest_user_in_head=user < bounds.head_end,
+        kept_tokens=sizes.total(kept.values()),
+        source_tokens=sizes.total(source),
+    )
+
+
+def _shorten(kept: dict[int, Message], sizes: Sizes, limit: int, room: int, *, spared: int) -> None:
+    """Shorten the payloads of kept messages, oldest first, until they fit into `room`."""
+    excess = sizes.total(kept.values()) - room
+    for index in sorted(kept):
+        if excess <= 0:
+            break
+        message = kept[index]
+        if index != spared and not is_system(message):
+            kept[index] = shorten(message, limit)
+            excess += sizes.of(kept[index]) - sizes.of(message)

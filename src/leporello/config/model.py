@@ -1,0 +1,260 @@
+"""What config.yaml may hold: every key with its type, range, default and meaning.
+
+This is the one source of defaults. The descriptions are the text of the reference page, and `Allowed` is the
+wording that the page and the error messages share where a type alone does not say enough.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo
+
+from leporello.config.home import home_folder
+from leporello.errors import ConfigError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Allowed:
+    """What a value may be, in words that follow "must be"."""
+
+    text: str
+
+
+def _blank_is_null(value: Any) -> Any:
+    return None if value == "" else value
+
+
+def _null_is_empty_list(value: Any) -> Any:
+    return [] if value is None else value
+
+
+def _null_is_empty_block(value: Any) -> Any:
+    return {} if value is None else value
+
+
+def _absolute(value: Any, info: ValidationInfo) -> Any:
+    """Resolve a folder against the folder of config.yaml, which the validation context names."""
+    if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
+        return value
+    try:
+        expanded = Path(value).expanduser()
+    except RuntimeError as error:
+        raise ValueError(str(error)) from error
+    return Path(os.path.normpath(_base_folder(info) / expanded))
+
+
+def _base_folder(info: ValidationInfo) -> Path:
+    context = info.context if isinstance(info.context, dict) else {}
+    return Path(context.get("folder") or Path.cwd())
+
+
+BLANK_IS_NULL = BeforeValidator(_blank_is_null)
+NULL_IS_EMPTY_LIST = BeforeValidator(_null_is_empty_list)
+NULL_IS_EMPTY_BLOCK = BeforeValidator(_null_is_empty_block)
+
+Name: TypeAlias = Annotated[
+    str, Field(pattern=r"^[^\s/\\.\x00-\x1f][^\s/\\\x00-\x1f]*$"), Allowed(text="a name without spaces and slashes")
+]
+Text: TypeAlias = Annotated[str, Field(min_length=1)]
+Address: TypeAlias = Annotated[
+    str, Field(pattern=r"^https?://[^\s/]\S*$"), Allowed(text="an address that begins with http:// or https://")
+]
+Folder: TypeAlias = Annotated[Path, BeforeValidator(_absolute), Allowed(text="the path of a folder")]
+Tokens: TypeAlias = Annotated[int, Field(ge=1)]
+Seconds: TypeAlias = Annotated[float, Field(gt=0)]
+
+
+class Block(BaseModel):
+    """A block of config.yaml: frozen, strict about types, closed to unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
+
+
+class Model(Block):
+    """The main model, the one that the conversation is sent to."""
+
+    default: Annotated[Text | None, BLANK_IS_NULL] = Field(default=None, description="The name of the main model.")
+    provider: Name = Field(
+        default="auto",
+        description="Who serves it: `openai`, `anthropic`, `openrouter`, `openai-codex`, … "
+        "`auto` goes by the model's name and the keys that are set.",
+    )
+    base_url: Annotated[Address | None, BLANK_IS_NULL] = Field(
+        default=None, description="The address of an OpenAI-compatible endpoint, instead of the provider's own."
+    )
+    context_length: Tokens | None = Field(
+        default=None, description="The model's window in tokens. `null`: the known window of the model at its provider."
+    )
+    max_tokens: Tokens | None = Field(
+        default=None, description="The longest answer to ask for, in tokens. `null`: the provider's own limit."
+    )
+
+
+class Context(Block):
+    """Which engine keeps the conversation inside the window."""
+
+    engine: Name = Field(
+        default="compressor",
+        description="The one active context engine, by name. `compressor` is always the built-in one; "
+        "a plugin engine is active only when it is named here.",
+    )
+
+
+class Compression(Block):
+    """The built-in compressor; `enabled` is for every engine."""
+
+    enabled: bool = Field(
+        default=True,
+        description="Compact by itself, with any engine. `false`: only `/compress` and the recovery from a "
+        '"context too long" answer compact.',
+    )
+    threshold: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.50, description="Compaction starts when the prompt reaches this share of the main model's window."
+    )
+    target_ratio: Annotated[float, Field(ge=0.10, le=0.80)] = Field(
+        default=0.20, description="The share of the threshold that the newest messages, kept as they are, may take."
+    )
+    protect_last_n: Annotated[int, Field(ge=1)] = Field(
+        default=20, description="At least so many of the newest messages are kept."
+    )
+    codex_gpt55_autoraise: bool = Field(
+        default=True, description="Raise the threshold to 0.85 for `gpt-5.5` on the provider `openai-codex`."
+    )
+    deadline_seconds: Seconds = Field(
+        default=120.0, description="The longest time for one compaction; what is left is summarised without a model."
+    )
+    max_calls: Annotated[int, Field(ge=1)] = Field(
+        default=24, description="The most model calls for one compaction; what is left is summarised without a model."
+    )
+
+
+class AuxiliaryCompression(Block):
+    """The model that writes summaries."""
+
+    model: Annotated[Text | None, BLANK_IS_NULL] = Field(
+        default=None, description="The summariser's name. `null`: an inexpensive model of the provider."
+    )
+    provider: Name = Field(
+        default="auto",
+        description="Who serves it: `openai`, `anthropic`, `openrouter`, `custom` (with `base_url`), … "
+        "`main`: as the main model. `auto`: by the keys that are set.",
+    )
+    base_url: Annotated[Address | None, BLANK_IS_NULL] = Field(
+        default=None, description="The address of any OpenAI-compatible endpoint."
+    )
+    context_length: Tokens | None = Field(
+        default=None, description="The summariser's window in tokens, for a model whose window is not known."
+    )
+    timeout_seconds: Seconds = Field(default=60.0, description="The longest wait for one answer of the summariser.")
+
+
+class Auxiliary(Block):
+    """The models beside the main one."""
+
+    compression: Annotated[AuxiliaryCompression, NULL_IS_EMPTY_BLOCK] = Field(default=AuxiliaryCompression())
+
+
+class PromptCaching(Block):
+    """Cache breakpoints for providers that take them."""
+
+    cache_ttl: Literal["5m", "1h"] = Field(default="5m", description="How long the provider keeps a cached prefix.")
+    strategy: Literal["system_and_3", "planner"] = Field(
+        default="system_and_3",
+        description="`system_and_3`: the system prompt and the last three messages. "
+        "`planner`: where it costs least, by the provider's rules.",
+    )
+
+
+class Plugins(Block):
+    """Where plugins are looked for, and which general ones may run."""
+
+    enabled: Annotated[list[Name], NULL_IS_EMPTY_LIST] = Field(
+        default=[], description="The general plugins that may be loaded, by name. None is loaded unasked."
+    )
+    paths: Annotated[list[Folder], NULL_IS_EMPTY_LIST] = Field(
+        default=[],
+        description="Further folders with context engines: `<path>/<name>/plugin.yaml`, or an engine's own folder. "
+        "Relative paths start at the folder of config.yaml; `~` is your home.",
+    )
+
+
+class Store(Block):
+    """What is remembered, and where."""
+
+    url: Annotated[Text | None, BLANK_IS_NULL] = Field(
+        default=None,
+        description="A path, `sqlite:///path`, `postgresql://…` or `:memory:`. "
+        "`null`: `leporello.db` in `$LEPORELLO_HOME`.",
+    )
+
+
+class Config(Block):
+    """The whole configuration; `load`, `from_mapping` and `coerce` make one and say kindly what is wrong."""
+
+    model: Annotated[Model, NULL_IS_EMPTY_BLOCK] = Field(default=Model())
+    context: Annotated[Context, NULL_IS_EMPTY_BLOCK] = Field(default=Context())
+    compression: Annotated[Compression, NULL_IS_EMPTY_BLOCK] = Field(default=Compression())
+    auxiliary: Annotated[Auxiliary, NULL_IS_EMPTY_BLOCK] = Field(default=Auxiliary())
+    prompt_caching: Annotated[PromptCaching, NULL_IS_EMPTY_BLOCK] = Field(default=PromptCaching())
+    plugins: Annotated[Plugins, NULL_IS_EMPTY_BLOCK] = Field(default=Plugins())
+    store: Annotated[Store, NULL_IS_EMPTY_BLOCK] = Field(default=Store())
+    windows: Annotated[dict[str, Tokens], NULL_IS_EMPTY_BLOCK] = Field(
+        default={},
+        description="Windows in tokens that override the known ones: `model: tokens` for every provider, "
+        "or `provider/model: tokens` for one.",
+    )
+
+    _path: Path | None = PrivateAttr(default=None)
+    _engine_blocks: dict[str, dict[str, Any]] = PrivateAttr(default_factory=dict)
+
+    @property
+    def path(self) -> Path | None:
+        """The file this came from; None for defaults and mappings."""
+        return self._path
+
+    @property
+    def home(self) -> Path:
+        """The folder for Leporello's files, from $LEPORELLO_HOME; it need not exist."""
+        return home_folder()
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str] | None = None) -> Config:
+        """Read config.yaml; a missing file at the default place means defaults, a missing named one is an error."""
+        from leporello.config.load import load
+
+        return load(path)
+
+    @classmethod
+    def from_mapping(cls, mapping: Mapping[str, Any]) -> Config:
+        """Check a mapping shaped like config.yaml; relative plugin paths start at the current folder."""
+        from leporello.config.load import from_mapping
+
+        return from_mapping(mapping)
+
+    @classmethod
+    def coerce(cls, value: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None) -> Config:
+        """Take a configuration in any form: None (the default file), a path, a mapping, or one that is ready."""
+        if isinstance(value, Config):
+            return value
+        if isinstance(value, Mapping):
+            return cls.from_mapping(value)
+        if value is None or isinstance(value, str | os.PathLike):
+            return cls.load(value)
+        raise ConfigError(f"a configuration is a path, a mapping or a Config, not a {type(value).__name__}.")
+
+    def block(self, name: str) -> dict[str, Any]:
+        """Return a copy of one top-level block, an engine's own included; {} when there is none."""
+        if name not in type(self).model_fields:
+            return copy.deepcopy(self._engine_blocks.get(name, {}))
+        value = getattr(self, name)
+        return value.model_dump() if isinstance(value, Block) else dict(value)
+
+    def engine_blocks(self) -> tuple[str, ...]:
+        """Name the blocks that belong to engines and are not checked here."""
+        return tuple(self._engine_blocks)
