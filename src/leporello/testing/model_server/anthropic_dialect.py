@@ -1,0 +1,99 @@
+"""Answers as Anthropic's messages."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from leporello.testing.model_server.answer import pieces
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leporello.engine import Usage
+    from leporello.testing.model_server.answer import Answer
+
+_STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
+_SIGNATURE = "c2lnbmVkIGJ5IHRoZSBtb2RlbCBzZXJ2ZXI="
+
+
+def body(answer: Answer) -> dict[str, Any]:
+    """Return the whole answer."""
+    return {**_envelope(answer), "content": _blocks(answer), **_end(answer), "usage": usage_body(answer.usage)}
+
+
+def events(answer: Answer) -> Iterator[bytes]:
+    """Yield the answer as server-sent events, the end mark last."""
+    start = {**_envelope(answer), "content": [], "stop_reason": None, "stop_sequence": None}
+    start["usage"] = {**usage_body(answer.usage), "output_tokens": 1}
+    yield event("message_start", message=start)
+    yield event("ping")
+    for index, block in enumerate(_blocks(answer)):
+        yield from _block_events(index, block)
+    yield event("message_delta", delta=_end(answer), usage=usage_body(answer.usage))
+    yield event("message_stop")
+
+
+def event(kind: str, **data: Any) -> bytes:
+    """Return one server-sent event."""
+    return f"event: {kind}\ndata: {json.dumps({'type': kind, **data})}\n\n".encode()
+
+
+def usage_body(usage: Usage) -> dict[str, Any]:
+    """Return usage in Anthropic's words: what came from a cache stands beside the input, not in it."""
+    return {
+        "input_tokens": usage["input_tokens"],
+        "output_tokens": usage["output_tokens"],
+        "cache_read_input_tokens": usage["cache_read_tokens"],
+        "cache_creation_input_tokens": usage["cache_write_tokens"],
+    }
+
+
+def models_body(models: list[str]) -> dict[str, Any]:
+    """Return the list of models."""
+    data = [
+        {"type": "model", "id": name, "display_name": name, "created_at": "1970-01-01T00:00:00Z"} for name in models
+    ]
+    return {"data": data, "has_more": False, "first_id": models[0], "last_id": models[-1]}
+
+
+def _envelope(answer: Answer) -> dict[str, Any]:
+    return {"id": f"msg_{answer.number}", "type": "message", "role": "assistant", "model": answer.model}
+
+
+def _end(answer: Answer) -> dict[str, Any]:
+    return {"stop_reason": _STOP_REASONS.get(answer.finish, "end_turn"), "stop_sequence": None}
+
+
+def _blocks(answer: Answer) -> list[dict[str, Any]]:
+    blocks: list[dict[str, Any]] = []
+    if answer.thinking:
+        blocks.append({"type": "thinking", "thinking": answer.thinking, "signature": _SIGNATURE})
+    if answer.text:
+        blocks.append({"type": "text", "text": answer.text})
+    blocks.extend(
+        {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
+        for call_id, name, arguments in answer.tool_calls
+    )
+    return blocks
+
+
+def _block_events(index: int, block: dict[str, Any]) -> Iterator[bytes]:
+    empty: dict[str, dict[str, Any]] = {
+        "thinking": {"thinking": "", "signature": ""},
+        "text": {"text": ""},
+        "tool_use": {"input": {}},
+    }
+    yield event("content_block_start", index=index, content_block={**block, **empty[block["type"]]})
+    for delta in _deltas(block):
+        yield event("content_block_delta", index=index, delta=delta)
+    yield event("content_block_stop", index=index)
+
+
+def _deltas(block: dict[str, Any]) -> list[dict[str, Any]]:
+    if block["type"] == "text":
+        return [{"type": "text_delta", "text": piece} for piece in pieces(block["text"])]
+    if block["type"] == "tool_use":
+        return [{"type": "input_json_delta", "partial_json": piece} for piece in pieces(json.dumps(block["input"]))]
+    thoughts = [{"type": "thinking_delta", "thinking": piece} for piece in pieces(block["thinking"])]
+    return [*thoughts, {"type": "signature_delta", "signature": block["signature"]}]

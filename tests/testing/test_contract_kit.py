@@ -1,0 +1,155 @@
+"""The contract kit is itself under test: a good engine passes, and one deliberately broken engine per promise is caught."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from leporello import ContextCompressor, ContextEngine
+from leporello.messages import Message, role_of
+from leporello.testing import ContractSuite, check_engine
+from leporello.testing.contract import CHECKS
+
+CONVERSATIONS = 300 if os.environ.get("LEPORELLO_SOAK") else 30
+
+
+class TestTheCompressor(ContractSuite):
+    """The built-in engine keeps every promise that the kit can see."""
+
+    conversations = CONVERSATIONS
+
+    def make_engine(self, **kwargs: Any) -> ContextEngine:
+        return ContextCompressor(**kwargs)
+
+
+def statuses(make: Any) -> dict[str, str]:
+    return {result.check: result.status for result in check_engine(make, conversations=20)}
+
+
+def test_nothing_is_left_unchecked_for_an_engine_that_takes_model_and_clock() -> None:
+    assert statuses(ContextCompressor) == dict.fromkeys(CHECKS, "passed")
+
+
+class Nameless(ContextCompressor):
+    @property
+    def name(self) -> str:
+        return ""
+
+
+class FiresWithoutWindow(ContextCompressor):
+    def should_compress(self, prompt_tokens: int | None = None) -> bool:
+        return (prompt_tokens or 0) >= max(self.threshold_tokens, 1)
+
+
+class ForgetsToReset(ContextCompressor):
+    def on_session_reset(self) -> None:
+        pass
+
+
+class BeginsWithTheAssistant(ContextCompressor):
+    def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+        result = super().compress(messages, *args, **kwargs)
+        first = next((i for i, m in enumerate(result) if role_of(m) == "user"), None)
+        return result if first is None or len(result) == 1 else [m for i, m in enumerate(result) if i != first]
+
+
+class DropsToolResults(ContextCompressor):
+    def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+        return [m for m in super().compress(messages, *args, **kwargs) if role_of(m) != "tool"]
+
+
+class RewordsTheNewestUserMessage(ContextCompressor):
+    def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+        result = super().compress(messages, *args, **kwargs)
+        newest = max((i for i, m in enumerate(result) if role_of(m) == "user"), default=None)
+        if newest is not None:
+            result[newest] = {"role": "user", "content": "Continue."}
+        return result
+
+
+class Grows(ContextCompressor):
+    def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+        return [{"role": "system", "content": "Be brief. " * 500}, *[m for m in messages if role_of(m) != "system"]]
+
+
+class DoesNothing(ContextCompressor):
+    def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+        return list(messages)
+
+
+class BreaksWithItsModel(ContextCompressor):
+    def __init__(self, context_length: int = 0, *, llm: Any = None, clock: Any = None) -> None:
+        super().__init__(context_length)
+        self.model = llm
+
+    def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+        if len(messages) > 30:
+            self.model.complete([{"role": "user", "content": "Summarise."}], max_tokens=100, timeout=5)
+        return super().compress(messages, *args, **kwargs)
+
+
+class NeverTriesTheModelAgain(ContextCompressor):
+    def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+        result = super().compress(messages, *args, **kwargs)
+        if self.last_compaction and self.last_compaction.status == "fallback":
+            self._summariser.configure(None)
+        return result
+
+
+class FiresEveryTurn(ContextCompressor):
+    def should_compress(self, prompt_tokens: int | None = None) -> bool:
+        return 0 < self.threshold_tokens <= (prompt_tokens or 0)
+
+
+class AsksTooOften(BreaksWithItsModel):
+    def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+        for _ in range(100):
+            self.model.complete([{"role": "user", "content": "Summarise."}], max_tokens=100, timeout=5)
+        return super().compress(messages, *args, **kwargs)
+
+
+class ChangesItsInput(ContextCompressor):
+    def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+        result = super().compress(messages, *args, **kwargs)
+        if messages:
+            messages[0]["content"] = "changed"
+        return result
+
+
+@pytest.mark.parametrize(
+    ("engine", "caught_by"),
+    [
+        (Nameless, "contract"),
+        (FiresWithoutWindow, "lifecycle"),
+        (ForgetsToReset, "lifecycle"),
+        (BeginsWithTheAssistant, "V1"),
+        (DropsToolResults, "V1"),
+        (RewordsTheNewestUserMessage, "V2"),
+        (Grows, "V3"),
+        (DoesNothing, "V4"),
+        (BreaksWithItsModel, "V6"),
+        (NeverTriesTheModelAgain, "V6"),
+        (FiresEveryTurn, "V7"),
+        (AsksTooOften, "V7"),
+        (ChangesItsInput, "V10"),
+    ],
+)
+def test_a_broken_engine_is_caught(engine: Any, caught_by: str) -> None:
+    assert statuses(engine)[caught_by] == "failed"
+
+
+def test_what_cannot_be_seen_is_reported_as_not_checked() -> None:
+    def without_model(context_length: int = 0) -> ContextEngine:
+        return ContextCompressor(context_length)
+
+    results = {result.check: result for result in check_engine(without_model, conversations=3)}
+    assert results["V6"].status == "not checked"
+    assert results["V6"].detail == "the engine never asked a model"
+    assert results["V7"].status == "not checked"
+
+
+def test_a_suite_without_make_engine_says_what_to_do() -> None:
+    with pytest.raises(NotImplementedError, match="make_engine"):
+        ContractSuite().test_contract()
