@@ -1,0 +1,240 @@
+"""`leporello doctor`: says what is configured, what was found, and what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import sqlite3
+import stat
+import sys
+import warnings
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import click
+
+import leporello
+from leporello.config.home import default_path, home_folder
+from leporello.config.keys import present_keys
+from leporello.config.load import check_file
+from leporello.errors import ConfigError, LeporelloWarning, PluginError
+from leporello.plugins import EngineSource, hermes
+from leporello.plugins.discover import Found, discover, places
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leporello.config import Config
+    from leporello.engine import ContextEngine
+
+Status: TypeAlias = Literal["ok", "note", "warning", "problem"]
+_SIGNS = {"ok": "✓", "note": "·", "warning": "!", "problem": "✗"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One thing that the doctor looked at."""
+
+    section: str
+    subject: str
+    status: Status
+    detail: str
+
+
+@click.command(name="doctor")
+@click.option(
+    "--config", "path", metavar="PATH", type=click.Path(path_type=Path), help="The file; default: config.yaml at home."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+def command(path: Path | None, as_json: bool) -> None:
+    """Say what is configured, what was found, and what is wrong; exit code 1 when something is.
+
+    Of the plugins only the chosen engine is loaded, and those in plugins.enabled when it may come from one of them.
+    Keys are never shown.
+
+    Example: leporello doctor --json
+    """
+    hermes.install(first=True)
+    findings = list(examine(path))
+    ill = any(finding.status == "problem" for finding in findings)
+    if as_json:
+        click.echo(
+            json.dumps({"ok": not ill, "findings": [asdict(one) for one in findings]}, ensure_ascii=False, indent=2)
+        )
+    else:
+        _print(findings)
+    sys.exit(1 if ill else 0)
+
+
+def examine(path: Path | None = None) -> Iterator[Finding]:
+    """Look at everything; what is wrong is a finding, never an exception."""
+    yield from _versions()
+    yield from _home()
+    config, findings = _configuration(path)
+    yield from findings
+    yield from _keys()
+    if config is not None:
+        yield from _plugins(config)
+        yield from _engine(config)
+        yield from _summariser(config)
+
+
+def _versions() -> Iterator[Finding]:
+    yield Finding(section="versions", subject="python", status="ok", detail=platform.python_version())
+    yield Finding(section="versions", subject="leporello", status="ok", detail=leporello.__version__)
+    for package in ("openai", "anthropic"):
+        try:
+            yield Finding(section="versions", subject=package, status="ok", detail=version(package))
+        except PackageNotFoundError:
+            yield Finding(section="versions", subject=package, status="problem", detail="is not installed")
+    yield Finding(section="versions", subject="sqlite", status="ok", detail=sqlite3.sqlite_version)
+
+
+def _home() -> Iterator[Finding]:
+    try:
+        home = home_folder()
+    except ConfigError as error:
+        yield Finding(section="home", subject="LEPORELLO_HOME", status="problem", detail=str(error))
+        return
+    status, detail = _state_of(home)
+    yield Finding(section="home", subject=str(home), status=status, detail=detail)
+
+
+def _state_of(home: Path) -> tuple[Status, str]:
+    try:
+        mode = home.stat().st_mode
+    except FileNotFoundError:
+        return "ok", "does not exist yet; it is made when something is written"
+    except OSError as error:
+        return "problem", f"cannot be read: {error.strerror}"
+    if not stat.S_ISDIR(mode):
+        return "problem", "is not a folder"
+    if not os.access(home, os.R_OK | os.W_OK | os.X_OK):
+        return "problem", f"cannot be read and written by you (mode {stat.S_IMODE(mode):04o})"
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return "warning", f"other users can get in (mode {stat.S_IMODE(mode):04o}): chmod 700 {home}"
+    return "ok", f"mode {stat.S_IMODE(mode):04o}"
+
+
+def _configuration(path: Path | None) -> tuple[Config | None, list[Finding]]:
+    try:
+        file = path or default_path()
+        checked = check_file(path)
+    except ConfigError as error:
+        return None, [Finding(section="configuration", subject="config.yaml", status="problem", detail=str(error))]
+    if checked.config is None:
+        return None, [
+            Finding(section="configuration", subject=str(file), status="problem", detail=str(problem))
+            for problem in checked.problems
+        ]
+    detail = "is fine" if checked.config.path else "does not exist; the defaults are in force"
+    return checked.config, [Finding(section="configuration", subject=str(file), status="ok", detail=detail)]
+
+
+def _keys() -> Iterator[Finding]:
+    for variable, present in present_keys().items():
+        yield Finding(
+            section="keys", subject=variable, status="ok" if present else "note", detail="set" if present else "not set"
+        )
+
+
+def _plugins(config: Config) -> Iterator[Finding]:
+    for place in places(config):
+        if place.problem:
+            yield Finding(section="plugins", subject=str(place.path), status="problem", detail=place.problem)
+    found = discover(config)
+    for one in found:
+        yield Finding(section="plugins", subject=one.name, status=_plugin_status(one, config), detail=_described(one))
+    installed = {one.name for one in found if one.kind == "plugin"}
+    for name in config.plugins.enabled:
+        if name not in installed:
+            yield Finding(
+                section="plugins",
+                subject=name,
+                status="problem",
+                detail="plugins.enabled names it, but it is not installed",
+            )
+
+
+def _plugin_status(one: Found, config: Config) -> Status:
+    if not one.problem:
+        return "note" if one.note else "ok"
+    wanted = one.name in config.plugins.enabled if one.kind == "plugin" else one.name == config.context.engine
+    return "problem" if wanted else "warning"
+
+
+def _described(one: Found) -> str:
+    kind = {"built-in": "built-in engine", "engine": f"engine, {one.origin}"}.get(one.kind) or (
+        f"plugin, {one.origin}, {'enabled' if one.enabled else 'not enabled'}"
+    )
+    place = str(one.path or one.target)
+    return "; ".join(filter(None, (kind, one.version and f"version {one.version}", place, one.note, one.problem)))
+
+
+def _engine(config: Config) -> Iterator[Finding]:
+    name = config.context.engine
+    engine, problem, oddities = _loaded(config)
+    if engine is None:
+        yield Finding(section="engine", subject=name, status="problem", detail=problem)
+        return
+    yield Finding(section="engine", subject=name, status="ok", detail=f"loads ({type(engine).__name__})")
+    for oddity in oddities:
+        yield Finding(section="engine", subject=name, status="warning", detail=oddity)
+    yield _window(config, engine.context_length)
+    close = getattr(engine, "close", None)  # an engine on another host's contract may have none
+    if callable(close):
+        close()
+
+
+def _loaded(config: Config) -> tuple[ContextEngine | None, str, list[str]]:
+    """Load the chosen engine; return it or the problem, and what was odd on the way."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        try:
+            engine = EngineSource(config).make()
+        except PluginError as error:
+            return None, error.problem, []
+        except ConfigError as error:
+            return None, str(error), []
+    return engine, "", [str(one.message) for one in caught if issubclass(one.category, LeporelloWarning)]
+
+
+def _window(config: Config, context_length: int) -> Finding:
+    model = config.model.default
+    if context_length:
+        return Finding(section="engine", subject="window", status="ok", detail=f"{context_length:,} tokens")
+    if model:
+        text = f"the window of {model} is not known: leporello config set model.context_length TOKENS"
+        return Finding(section="engine", subject="window", status="warning", detail=text)
+    text = "no model is configured; whoever opens a session names one (or: leporello config set model.default NAME)"
+    return Finding(section="engine", subject="window", status="note", detail=text)
+
+
+def _summariser(config: Config) -> Iterator[Finding]:
+    from leporello.llm.connect import connect
+
+    try:
+        llm = connect(config)
+    except ConfigError as error:
+        yield Finding(section="summariser", subject="auxiliary.compression", status="problem", detail=str(error))
+        return
+    if llm is None:
+        text = "no key is set: summaries are made without a model"
+        yield Finding(section="summariser", subject="auxiliary.compression", status="note", detail=text)
+    else:
+        yield Finding(section="summariser", subject=llm.model, status="ok", detail=f"through {llm.provider}")
+
+
+def _print(findings: list[Finding]) -> None:
+    section = ""
+    for finding in findings:
+        if finding.section != section:
+            section = finding.section
+            click.echo(section)
+        detail = finding.detail.replace("\n", "\n    ")
+        click.echo(f"  {_SIGNS[finding.status]} {finding.subject}: {detail}")
+    wrong = sum(finding.status == "problem" for finding in findings)
+    click.echo(f"\n{wrong or 'no'} problem{'' if wrong == 1 else 's'}")

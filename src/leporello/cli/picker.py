@@ -1,0 +1,73 @@
+"""A list in the terminal from which one row is chosen with the arrow keys."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prompt_toolkit.application import Application
+from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.layout import FormattedTextControl, Layout, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from prompt_toolkit.formatted_text import StyleAndTextTuples
+    from prompt_toolkit.input import Input
+    from prompt_toolkit.key_binding import KeyPressEvent
+    from prompt_toolkit.output import Output
+
+HELP = "↑ ↓ move, Enter chooses, q leaves everything as it is"
+
+
+def pick(
+    title: str,
+    rows: Sequence[str],
+    *,
+    start: int = 0,
+    terminal: tuple[Input, Output] | None = None,
+) -> int | None:
+    """Let the user choose a row; None when they leave. `terminal` is another one than the process's own."""
+    at = start
+    keys = KeyBindings()
+
+    def move(by: int) -> None:
+        nonlocal at
+        at = (at + by) % len(rows)
+
+    @keys.add("up")
+    @keys.add("k")
+    def _up(_event: KeyPressEvent) -> None:
+        move(-1)
+
+    @keys.add("down")
+    @keys.add("j")
+    def _down(_event: KeyPressEvent) -> None:
+        move(1)
+
+    @keys.add("enter")
+    def _choose(event: KeyPressEvent) -> None:
+        event.app.exit(result=at)
+
+    @keys.add("q")
+    @keys.add("escape", eager=True)
+    @keys.add("c-c")
+    @keys.add("c-d")
+    def _leave(event: KeyPressEvent) -> None:
+        event.app.exit(result=None)
+
+    def screen() -> StyleAndTextTuples:
+        lines: StyleAndTextTuples = [
+            ("reverse" if index == at else "", f"{'❯' if index == at else ' '} {row}\n")
+            for index, row in enumerate(rows)
+        ]
+        return [("bold", f"{title}\n"), *lines, ("italic", HELP)]
+
+    source, sink = terminal or (None, None)
+    application: Application[int | None] = Application(
+        layout=Layout(Window(FormattedTextControl(screen, show_cursor=False), wrap_lines=True)),
+        key_bindings=keys,
+        input=source,
+        output=sink,
+        erase_when_done=True,
+    )
+    return application.run()

@@ -1,0 +1,1 @@
+"""The modules that stand behind the names of Hermes Agent; the finder loads them under those names."""

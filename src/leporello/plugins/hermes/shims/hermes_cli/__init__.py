@@ -1,0 +1,1 @@
+"""Stands in for the command line of Hermes Agent."""

@@ -1,0 +1,1 @@
+"""Stands in for the plugins of Hermes Agent."""

@@ -1,0 +1,1 @@
+"""Stands in for the engine plugins of Hermes Agent; the loaded engines are found below it."""

@@ -1,0 +1,129 @@
+"""Constructs engines: what they are given, and how they learn of the model."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from leporello.config.keys import api_key
+from leporello.engine import ContextEngine, call_fitting, fitting
+from leporello.errors import PluginError
+from leporello.plugins.load import blame
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from leporello.config import Config
+    from leporello.llm import LLM
+    from leporello.plugins.discover import Found
+
+_COMMON = frozenset({"llm", "store", "clock"})  # what callers may always offer, whether an engine takes it or not
+
+
+@dataclass(frozen=True, kw_only=True)
+class Making:
+    """Everything an engine can be given; it gets what its signature takes."""
+
+    config: Config
+    model: str
+    provider: str
+    base_url: str
+    api_key: str = field(repr=False)
+    api_mode: str
+    context_length: int
+    extra: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, config: Config, options: Mapping[str, Any]) -> Making:
+        """Fill in from the configuration and the keys what the caller left open."""
+        extra = dict(options)
+        model = extra.pop("model", None) or config.model.default or ""
+        provider = extra.pop("provider", None) or config.model.provider
+        provider = "" if provider == "auto" else provider
+        return cls(
+            config=config,
+            model=model,
+            provider=provider,
+            base_url=extra.pop("base_url", None) or config.model.base_url or "",
+            api_key=extra.pop("api_key", None) or api_key(provider) or "",
+            api_mode=extra.pop("api_mode", None) or "",
+            context_length=extra.pop("context_length", None) or known_window(config, model, provider),
+            extra=extra,
+        )
+
+    def compressor(self) -> ContextEngine:
+        """Make the built-in engine."""
+        from leporello.compressor import ContextCompressor
+
+        options = self.extra if "llm" in self.extra else {**self.extra, "llm": self._connect()}
+        engine = ContextCompressor(self.context_length, config=self.config, **fitting(ContextCompressor, **options))
+        self._introduce(engine)
+        return engine
+
+    def construct(self, factory: Callable[..., Any], name: str, found: Found) -> ContextEngine:
+        """Call a plugin's class or factory with its own block of config.yaml and whatever else it takes."""
+        offered = {"context_length": self.context_length, "config": self.config.block(name), **self.extra}
+        if "llm" not in offered and takes(factory, "llm"):
+            offered["llm"] = self._connect()
+        with blame(found, "constructing its engine", made=factory):
+            engine: Any = call_fitting(factory, **offered)
+            return checked(engine, factory, found)
+
+    def introduce(self, engine: ContextEngine, found: Found) -> None:
+        """Tell a plugin's engine the model."""
+        with blame(found, "its update_model()", made=type(engine)):
+            self._introduce(engine)
+
+    def given_llm(self) -> dict[str, LLM | None]:
+        """Return the model that the caller gave, as a keyword argument; {} when nobody said anything about one."""
+        return {key: self.extra[key] for key in ("llm",) if key in self.extra}
+
+    def untaken(self, factory: Any) -> list[str]:
+        """Name the options that an engine does not take although they can be meant for nobody else."""
+        return sorted(self.extra.keys() - _COMMON - fitting(factory, **self.extra).keys())
+
+    def _introduce(self, engine: ContextEngine) -> None:
+        call_fitting(
+            engine.update_model,
+            model=self.model,
+            # An unknown window does not replace the one that a plugin gave its engine.
+            context_length=self.context_length or engine.context_length,
+            base_url=self.base_url,
+            api_key=self.api_key,
+            provider=self.provider,
+            api_mode=self.api_mode,
+        )
+
+    def _connect(self) -> LLM | None:
+        from leporello.llm.connect import connect
+
+        own = {"default": self.model or None, "base_url": self.base_url or None, "provider": self.provider or "auto"}
+        return connect(self.config, main=self.config.model.model_copy(update=own))
+
+
+def known_window(config: Config, model: str, provider: str) -> int:
+    """Return a model's window: the configured one of the configured model, else the known one, else 0."""
+    from leporello.tokens.windows import window_of
+
+    if config.model.context_length and model in ("", config.model.default):
+        return config.model.context_length
+    return (window_of(model, provider, overrides=config.windows) if model else None) or 0
+
+
+def checked(engine: Any, maker: Any, found: Found) -> ContextEngine:
+    """Return an engine, or say that it is none."""
+    if isinstance(engine, ContextEngine):
+        return engine
+    name = getattr(maker, "__name__", type(maker).__name__)
+    raise PluginError(
+        f"{name}() returns a value of type {type(engine).__name__}, not a ContextEngine.", plugin=found.name
+    )
+
+
+def takes(factory: Any, name: str) -> bool:
+    """Tell whether a signature names a parameter; catching everything is not asking for it."""
+    try:
+        return name in inspect.signature(factory).parameters
+    except (TypeError, ValueError):
+        return False
