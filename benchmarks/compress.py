@@ -1,0 +1,179 @@
+"""`compress()` with the model stubbed, at 100, 1,000 and 10,000 messages, beside hermes-agent 0.19.0 in the same run.
+
+The peer is installed from the package index into an environment of its own and timed in a subprocess, on the same
+conversations. `--no-peer` leaves it out. The bars: at 10,000 messages at least 5 × faster, growth from 1,000 to
+10,000 at most 12 ×, every prompt inside the summariser's window, memory bounded.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import tracemalloc
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leporello import ContextCompressor
+from leporello.llm import Completion
+from leporello.tokens import count_messages
+
+if TYPE_CHECKING:
+    from leporello.messages import Message
+
+SIZES = (100, 1_000, 10_000)
+WINDOW = 200_000
+NOUNS = ("berth", "container", "manifest", "carrier", "crane", "vessel", "booking", "weight", "gate", "tariff", "slot")
+VERBS = ("load", "assign", "release", "resolve", "normalise", "reserve", "collect", "validate", "dispatch", "lock")
+SUMMARY = "## Goal\nKeep the port running.\n\n## Progress\n### Done\n- Looked at the files."
+PEER = "hermes-agent==0.19.0"
+
+
+def conversation(length: int) -> list[Message]:
+    """Return a system prompt and turns of a user, two tool calls with 2 KB results of their own, and an assistant."""
+    rng = random.Random(length)
+    messages: list[Message] = [{"role": "system", "content": "You work on a port's software. " * 80}]
+    for turn in range((length - 1) // 6):
+        messages.append({"role": "user", "content": f"Please look at part {turn} of the yard."})
+        for number in range(2):
+            id_, path = f"call_{turn}_{number}", f"src/harbour/part_{turn % 200}.py"
+            function = {"name": "read_file", "arguments": json.dumps({"path": path, "offset": rng.randrange(900)})}
+            call = {"id": id_, "type": "function", "function": function}
+            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+            messages.append({"role": "tool", "tool_call_id": id_, "content": _file(rng)})
+        messages.append({"role": "assistant", "content": f"Part {turn} is in order."})
+    return messages
+
+
+def _file(rng: random.Random) -> str:
+    """Return about 2 KB that read like a source file."""
+    lines = []
+    while sum(map(len, lines)) < 1_900:
+        noun, verb = rng.choice(NOUNS), rng.choice(VERBS)
+        lines.append(f"    {noun} = {verb}({rng.choice(NOUNS)}, limit={rng.randrange(1_000)})  # {rng.choice(NOUNS)}")
+    return "\n".join(lines)
+
+
+class Stub:
+    """A model that answers at once and keeps what it was asked."""
+
+    model = provider = "stub"
+    context_length = WINDOW
+
+    def __init__(self) -> None:
+        self.prompts: list[list[Message]] = []
+
+    def complete(self, messages: list[Message], *, max_tokens: int, timeout: float) -> Completion:
+        """Answer."""
+        self.prompts.append(messages)
+        return Completion(text=SUMMARY)
+
+
+def ours(length: int, repeats: int) -> dict[str, Any]:
+    """Time our compressor, and see how long its prompts are and how much memory it takes."""
+    messages = conversation(length)
+    seconds = []
+    for _ in range(repeats):
+        llm = Stub()
+        engine = ContextCompressor(WINDOW, llm=llm)
+        engine.on_event = lambda _: None
+        started = time.perf_counter()
+        result = engine.compress(messages)
+        seconds.append(time.perf_counter() - started)
+    tracemalloc.start()
+    engine.compress(messages)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return {
+        "milliseconds": statistics.median(seconds) * 1000,
+        "messages": len(result),
+        "tokens": count_messages(result),
+        "largest_prompt": max(count_messages(prompt) for prompt in llm.prompts),
+        "calls": len(llm.prompts),
+        "peak_mb": peak / 1e6,
+    }
+
+
+PEER_SCRIPT = """
+import json, statistics, sys, time, types
+import agent.context_compressor as module
+
+prompts = []
+
+def stub(*args, messages=None, **kwargs):
+    prompts.append(sum(len(str(m.get("content"))) for m in messages or []))
+    message = types.SimpleNamespace(content=SUMMARY)
+    return types.SimpleNamespace(choices=[types.SimpleNamespace(message=message)])
+
+SUMMARY, repeats = sys.argv[2], int(sys.argv[3])
+module.call_llm = stub
+messages = json.load(open(sys.argv[1]))
+seconds = []
+for _ in range(repeats):
+    engine = module.ContextCompressor(model="m", config_context_length=200000, quiet_mode=True)
+    started = time.perf_counter()
+    result = engine.compress(messages)
+    seconds.append(time.perf_counter() - started)
+figures = {"milliseconds": statistics.median(seconds) * 1000, "messages": len(result)}
+print(json.dumps(figures | {"largest_prompt": max(prompts) // 4}))
+"""
+
+
+def peer_environment() -> Path:
+    """Install the peer once into an environment of its own, and return its Python."""
+    folder = Path(tempfile.gettempdir()) / "leporello-bench-peer"
+    python = folder / "bin" / "python"
+    if not (folder / "installed").exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        subprocess.run([str(python), "-m", "pip", "install", "--quiet", PEER], check=True)
+        (folder / "installed").touch()
+    return python
+
+
+def peer(python: Path, length: int, repeats: int) -> dict[str, Any]:
+    """Time the peer on the same conversation."""
+    with tempfile.TemporaryDirectory() as folder:
+        data = Path(folder, "messages.json")
+        data.write_text(json.dumps(conversation(length)))
+        command = [str(python), "-c", PEER_SCRIPT, str(data), SUMMARY, str(repeats)]
+        done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
+    figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return figures
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--no-peer", action="store_true", help="time only ours")
+    parser.add_argument("--repeats", type=int, default=7)
+    arguments = parser.parse_args(argv)
+    python = None if arguments.no_peer else peer_environment()
+    times: dict[int, float] = {}
+    ratios: dict[int, float] = {}
+    print(
+        "| messages | ours ms | calls | largest prompt (tokens) | peak MB | result | peer ms | peer's prompt | ratio |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    for length in SIZES:
+        mine = ours(length, arguments.repeats)
+        times[length] = mine["milliseconds"]
+        theirs = peer(python, length, arguments.repeats) if python else None
+        row = [length, f"{mine['milliseconds']:.1f}", mine["calls"], f"{mine['largest_prompt']:,}"]
+        row += [f"{mine['peak_mb']:.1f}", f"{mine['messages']} messages, {mine['tokens']:,} tokens"]
+        if theirs:
+            ratios[length] = theirs["milliseconds"] / mine["milliseconds"]
+            row += [f"{theirs['milliseconds']:.1f}", f"{theirs['largest_prompt']:,}", f"{ratios[length]:.1f} ×"]
+        print("| " + " | ".join(str(cell) for cell in row) + " |", flush=True)
+    growth = times[10_000] / times[1_000]
+    print(f"\ngrowth from 1,000 to 10,000 messages: {growth:.1f} × (bar: at most 12)")
+    if ratios:
+        print(f"faster than the peer at 10,000 messages: {ratios[10_000]:.1f} × (bar: at least 5)")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,101 @@
+"""The price list: dated data, and how a model's name finds its row.
+
+A price belongs to the provider that charges it. OpenRouter passes the list prices of closed models on; everywhere else
+another provider means another price, which nobody guesses here. Subscriptions and servers of one's own have no price
+per token. Overrides come first and may name any provider.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+_VENDORS = {
+    "gemini": "google",
+    "moonshotai": "moonshot",
+    "z-ai": "zai",
+    "x-ai": "xai",
+    "mistralai": "mistral",
+    "qwen": "alibaba",
+}
+_PASSED_ON = {"openrouter": frozenset({"anthropic", "openai", "google", "xai"})}
+_VERSION_DASH = re.compile(r"(?<=\d)-(?=\d(?![\dbk]))")
+_SAME_PRICE = re.compile(r"(?:[-@](?:latest|preview|\d{4}-\d{2}-\d{2}|\d{2}-\d{4}|\d{4,8}))*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Price:
+    """US dollars per million tokens; a kind of token without a price of its own costs as much as input.
+
+    Above `long_above` tokens of prompt the whole request is charged by `long`.
+    """
+
+    input: float
+    output: float
+    cache_read: float | None = None
+    cache_write_5m: float | None = None
+    cache_write_1h: float | None = None
+    long_above: int | None = None
+    long: Price | None = None
+    as_of: str = ""
+    source: str = ""
+
+    def at(self, prompt_tokens: int) -> Price:
+        """Return the price that holds for a prompt of this length."""
+        return self.long if self.long and self.long_above is not None and prompt_tokens > self.long_above else self
+
+
+def price_of(
+    model: str, provider: str = "", *, overrides: Mapping[str, Price | Mapping[str, Any]] | None = None
+) -> Price | None:
+    """Return what a model costs at a provider, or None when it is not on the list.
+
+    `overrides` maps "provider/model" or "model" to a price (or to its fields as a mapping) and comes first.
+    """
+    own = {_plain(key): price for key, price in (overrides or {}).items()}
+    prefixes, name = _split(model)
+    route = provider.strip().lower() or (prefixes[0] if prefixes else "")
+    for key in (f"{provider}/{model}", f"{route}/{name}", model, name):
+        if (found := own.get(_plain(key))) is not None:
+            return found if isinstance(found, Price) else _price(found)
+    return _listed(name, _VENDORS.get(route, route))
+
+
+def _listed(name: str, route: str) -> Price | None:
+    """Look a name up: the whole name, or the longest beginning that only a date or "latest" follows."""
+    for model, vendor, price in _rows():
+        if name.startswith(model) and _SAME_PRICE.fullmatch(name, len(model)):
+            return price if not route or route == vendor or vendor in _PASSED_ON.get(route, ()) else None
+    return None
+
+
+def _split(model: str) -> tuple[list[str], str]:
+    *prefixes, name = _plain(model).split("/")
+    return prefixes, name
+
+
+def _plain(name: str) -> str:
+    """Write a name one way: lower case, a dot in version numbers ("4-5" is "4.5"; "3-8b" and "1-8k" are sizes)."""
+    return _VERSION_DASH.sub(".", name.strip().lower())
+
+
+@cache
+def _rows() -> list[tuple[str, str, Price]]:
+    """Return the list, longest names first."""
+    rows = json.loads(Path(__file__).with_name("prices.json").read_text("utf-8"))
+    table = [(row["model"], row["provider"], _price(row)) for row in rows]
+    return sorted(table, key=lambda row: -len(row[0]))
+
+
+def _price(row: Mapping[str, Any]) -> Price:
+    known = {field.name: row[field.name] for field in fields(Price) if field.name in row}
+    long = row.get("long")
+    if isinstance(long, Mapping):
+        dated = {"as_of": known.get("as_of", ""), "source": known.get("source", "")}
+        known |= {"long": _price({**dated, **long}), "long_above": long["above"]}
+    return Price(**known)
