@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from leporello.plugins import EngineSource
-from leporello.testing.contract import ContractSuite
+from leporello.testing import ContractSuite
 
 if TYPE_CHECKING:
     from leporello import ContextEngine
@@ -23,7 +23,7 @@ class TestContract(ContractSuite):
     """Every promise that can be seen from outside."""
 
     # The kit offers what is named here: add `llm` and `clock` when the engine's constructor takes them.
-    def make_engine(self, context_length: int = 0) -> ContextEngine:  # type: ignore[override]
+    def make_engine(self, context_length: int = 0) -> ContextEngine:
         """Make the engine under test."""
         return load(context_length)
 

@@ -74,10 +74,11 @@ class TestCodex:
             engine.update_model("gpt-5.5", 272_000, provider="openai-codex")
         assert engine.threshold_tokens == 231_200
         assert engine.tail_token_budget == 46_240
-        assert [str(event) for event in heard] == [
+        (notice,) = heard
+        assert str(notice) == (
             "gpt-5.5 on Codex has a window of 272K: compaction now starts at 85 % of it instead of 50%. "
             "To keep your own threshold: leporello config set compression.codex_gpt55_autoraise false"
-        ]
+        )
 
     @pytest.mark.parametrize(
         ("model", "provider", "window"),

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from leporello.compressor import ContextCompressor
 from leporello.compressor.place import ACKNOWLEDGEMENT, END, NOTE_PREFIX, PREFIX
 from leporello.compressor.prune import PLACEHOLDER
-from leporello.engine import CompactionReport
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, violations
+
+if TYPE_CHECKING:
+    from leporello.engine import CompactionReport
 
 WINDOW = 200_000
 GOOD = "## Goal\nSet up a FastAPI project.\n\n## Progress\n### Done\n- Created main.py."

@@ -1,4 +1,4 @@
-"""The contract kit is itself under test: a good engine passes, and one deliberately broken engine per promise is caught."""
+"""The contract kit is itself under test: a good engine passes, and a deliberately broken one per promise is caught."""
 
 from __future__ import annotations
 

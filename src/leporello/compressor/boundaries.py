@@ -1,6 +1,7 @@
 """Phase 2: what stays in front, what stays at the end, and what is folded between them.
 
-The head is the first messages of the conversation; its end moves forward over the results of a call inside it. The
+The head is the first messages of the conversation, but never the newest one; its end moves forward over the results
+of a call inside it. The
 tail is the newest messages: as many as the token budget holds, but never fewer than `protect_last_n`; its start moves
 back over tool results to the assistant message that made the calls. Two messages outside of both are kept as anchors:
 the newest user message, always, and the newest visible assistant reply, when it fits into what the tail left of the
@@ -12,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leporello.messages import Message, role_of, text_of
+from leporello.messages import Message, group_start, role_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +64,7 @@ def _head_end(messages: list[Message], protect_first_n: int) -> int:
     end = min(protect_first_n, len(messages))
     while 0 < end < len(messages) and role_of(messages[end]) == "tool":
         end += 1
-    return end
+    return min(end, group_start(messages, len(messages) - 1)) if messages else 0
 
 
 def _tail_start(messages: list[Message], sizes: Sequence[int], head_end: int, protect_last_n: int, budget: int) -> int:

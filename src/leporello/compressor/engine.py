@@ -30,7 +30,9 @@ if TYPE_CHECKING:
 PROTECT_FIRST_N = 3
 SHORTEST_WORTH_MAKING = 48  # tokens; a summary that must be shorter says nothing
 LITTLE = 0.05  # a compaction that saves a smaller share brought little
-REGROWTH = 0.05  # of the threshold: what a window grows by before it is folded again; double after one with little gain
+ROOMY = 0.25  # of the threshold: room enough until the next compaction
+LEAST_GROWTH = 0.05  # of the threshold
+SAFE_SHARE = 0.85  # of the window
 SMALLEST_SHARE_FOR_MESSAGES = 0.25  # of the threshold, when system prompt and tools alone nearly fill it
 CODEX_THRESHOLD = 0.85
 CODEX_NOTICE = (
@@ -166,7 +168,12 @@ class ContextCompressor(ContextEngine):
         result = list(repair(place(plan.head, summary.text, plan.tail, where)).messages)
         if run.sizes.total(result) >= run.tokens:
             return self._finish(run, valid, "refused", "the result would not have been shorter", summary)
-        return self._finish(run, result, "fallback" if summary.fallback else "folded", summary.fallback, summary)
+        status: Status = "fallback" if summary.fallback else "folded"
+        return self._finish(run, result, status, summary.fallback or summary.note, summary)
+
+    def use_model(self, llm: LLM | None) -> None:
+        """Make summaries with another model or key from now on; what went wrong with the one before is forgotten."""
+        self._summariser.configure(llm)
 
     def get_status(self) -> dict[str, Any]:
         """Return the counters and how the summariser is doing."""
@@ -277,10 +284,19 @@ class ContextCompressor(ContextEngine):
         return result
 
     def _brake(self, report: CompactionReport, was: int) -> None:
-        """Let the window grow before the next compaction, so that none runs every turn; growth always releases it."""
+        """After a compaction that left little room let the window grow before the next, so that none runs every turn.
+
+        It may grow beyond the threshold then, by half of it, but not above the window's safe share; and always by a
+        little, so that growth releases the brake.
+        """
         now = was - max(0, report.tokens_before - report.tokens_after)
-        growth = REGROWTH if report.saved >= LITTLE else 2 * REGROWTH
-        self._fires_at = now + int(self.threshold_tokens * growth) + 1
+        roomy = self.threshold_tokens - now >= self.threshold_tokens * ROOMY
+        if roomy and report.saved >= LITTLE:
+            self._fires_at = 0
+            return
+        least = now + int(self.threshold_tokens * LEAST_GROWTH) + 1
+        most = min(now + self.threshold_tokens // 2, int(self.context_length * SAFE_SHARE))
+        self._fires_at = max(least, most)
 
 
 def _is_codex_gpt55(model: str, provider: str) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from leporello.messages import Message, parts_of, role_of, text_of
+from leporello.summary.digest import CLEARED_OUTPUT
 
-PLACEHOLDER = "[Old tool output cleared to save context space]"
+PLACEHOLDER = CLEARED_OUTPUT
 LONGEST_KEPT = 200
 
 

@@ -1,30 +1,5 @@
 """The tokens of messages, each counted once during a compaction."""
 
-from __future__ import annotations
+from leporello.summary.sizes import Sizes
 
-from typing import TYPE_CHECKING
-
-from leporello.tokens import count_message
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from leporello.messages import Message
-
-
-class Sizes:
-    """Count messages and remember them; equal to `count_message`, whoever asks."""
-
-    def __init__(self) -> None:
-        self._known: dict[int, tuple[int, Message]] = {}  # the message is held, so that its id stays its own
-
-    def of(self, message: Message) -> int:
-        """Return the tokens of one message."""
-        known = self._known.get(id(message))
-        if known is None:
-            known = self._known[id(message)] = (count_message(message), message)
-        return known[0]
-
-    def total(self, messages: Iterable[Message]) -> int:
-        """Return the tokens of several messages."""
-        return sum(map(self.of, messages))
+__all__ = ["Sizes"]

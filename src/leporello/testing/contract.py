@@ -3,8 +3,8 @@
 In a test file:
 
     class TestMyEngine(ContractSuite):
-        def make_engine(self, **kwargs):
-            return MyEngine(**kwargs)
+        def make_engine(self, context_length=0):
+            return MyEngine(context_length=context_length)
 
 Or in a program: `check_engine(MyEngine)` returns one result per check. The engine's model is replaced by a scripted
 one that counts, fails or is slow: through the constructor's `llm=` when it takes one, else through the `call_llm` of
@@ -72,7 +72,8 @@ class Kit:
             engine.on_event = lambda _: None
             engine.on_session_start("contract-kit", platform="test", model="contract-kit", context_length=window)
             yield engine
-            engine.close()
+            if callable(close := getattr(engine, "close", None)):  # an engine on another host's base class may lack it
+                close()
 
     @property
     def takes_a_clock(self) -> bool:
@@ -311,8 +312,8 @@ class ContractSuite:
 
     conversations: ClassVar[int] = 60
 
-    def make_engine(self, **kwargs: Any) -> ContextEngine:
-        """Return a fresh engine; offered are `context_length`, `llm` and `clock`, take what you need."""
+    def make_engine(self, *args: Any, **kwargs: Any) -> ContextEngine:
+        """Return a fresh engine; offered by name are `context_length`, `llm` and `clock`: name those you take."""
         raise NotImplementedError("define make_engine() in your subclass of ContractSuite")
 
     def _run(self, check: str) -> None:

@@ -54,6 +54,11 @@ class Provider:
         with self._lock:
             self._planned.extend([planned] * times)
 
+    def heal(self) -> None:
+        """Forget the failures that are still planned."""
+        with self._lock:
+            self._planned.clear()
+
     def requests(self) -> list[Request]:
         """Return what was asked so far."""
         with self._lock:

@@ -120,6 +120,10 @@ class ModelServer:
         planned = Planned(failure=failure, seconds=seconds, retry_after=retry_after, wording=wording)
         self._provider.plan(planned, times)
 
+    def heal(self) -> None:
+        """Stop failing: what is left of the planned failures is forgotten."""
+        self._provider.heal()
+
     def __enter__(self) -> Self:
         """Bind, start and wait until it answers."""
         self._provider.closing = False

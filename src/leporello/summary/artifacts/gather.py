@@ -1,0 +1,182 @@
+"""One pass over a conversation that gathers everything exact."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+from leporello.summary.artifacts import files
+from leporello.summary.artifacts.errors import errors_at, telling_errors
+from leporello.summary.artifacts.model import LIMITS, Artifacts, bounded
+from leporello.summary.artifacts.outcome import outcome_of
+from leporello.summary.artifacts.reading import NOTICE, Turn, lines_of, read_turns
+from leporello.summary.artifacts.sayings import decisions_at
+from leporello.summary.artifacts.tally import (
+    CommandTally,
+    DecisionTally,
+    ErrorTally,
+    FileTally,
+    Tallies,
+)
+from leporello.summary.artifacts.values import pairs_at
+from leporello.summary.artifacts.words import HANDED_OVER, OUTPUT, SPOKEN, Passage, Words
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from leporello.messages.types import ToolCall
+
+_PLUMBING = re.compile(r"^cd [^&;|]{1,200}&& |\s2>&1|\s2>/dev/null")
+_COMMAND_LENGTH = 160
+_ARGUMENT_LENGTH = 60
+_LONG_ARGUMENT = 400
+_BATCH = 65_536
+
+
+def collect(messages: Iterable[Any]) -> Artifacts:
+    """Gather files, commands, errors, decisions and exact values from original messages, in one linear pass."""
+    return collect_turns(read_turns(messages))
+
+
+def collect_turns(turns: Iterable[Turn]) -> Artifacts:
+    """Gather the same from turns that were read already."""
+    gathering = _Gathering()
+    for turn in turns:
+        gathering.add(turn)
+    return gathering.finish()
+
+
+def call_text(call: ToolCall) -> str:
+    """Write a call as one short line: the command, or the tool with its arguments."""
+    command = files.command_of(call)
+    if command:
+        return _shortened(" ".join(_PLUMBING.sub("", command).split()), _COMMAND_LENGTH)
+    arguments = ", ".join(
+        f"{key}={_shortened(' '.join(lines_of(value).split()), _ARGUMENT_LENGTH)}"
+        for key, value in call.arguments.items()
+    )
+    return _shortened(f"{call.name or 'tool'}({arguments})", _COMMAND_LENGTH)
+
+
+class _Gathering:
+    """The traces found so far."""
+
+    def __init__(self) -> None:
+        self._files = Tallies(FileTally, LIMITS["files"])
+        self._commands = Tallies(CommandTally, LIMITS["commands"])
+        self._errors = Tallies(ErrorTally, LIMITS["errors"])
+        self._decisions = Tallies(DecisionTally, LIMITS["decisions"])
+        self._words = Words(self._files)
+        self._open: dict[str, tuple[int, ToolCall]] = {}
+        self._batch: list[Passage] = []
+        self._batch_length = 0
+        self._messages = 0
+
+    def add(self, turn: Turn) -> None:
+        """Take in one turn."""
+        self._messages = turn.at + 1
+        for position, call in enumerate(turn.calls):
+            self._open[call.id or f"{turn.at}.{position}"] = (turn.at, call)
+            self._read_arguments(call, turn.at)
+        for result in turn.results:
+            self._read(
+                Passage(at=turn.at, rank=OUTPUT, role="tool", text=result.text, answers=self._call(result.call_id))
+            )
+        if turn.text:
+            rank = HANDED_OVER if turn.role == NOTICE else SPOKEN
+            self._read(Passage(at=turn.at, rank=rank, role=turn.role, text=turn.text))
+
+    def finish(self) -> Artifacts:
+        """Return what was found; a call that nothing answered has an unknown outcome."""
+        self._flush()
+        for index, call in self._open.values():
+            self._settle(call, index, "unknown", "")
+        return Artifacts(
+            files=bounded((tally.trace(text) for text, tally in self._files.found.items()), LIMITS["files"]),
+            commands=bounded((tally.trace(text) for text, tally in self._commands.found.items()), LIMITS["commands"]),
+            errors=bounded((tally.trace(text) for text, tally in self._errors.found.items()), LIMITS["errors"]),
+            decisions=bounded(
+                (tally.trace(text) for text, tally in self._decisions.found.items()), LIMITS["decisions"]
+            ),
+            values=self._words.traces(),
+            messages=self._messages,
+        )
+
+    def _call(self, call_id: str) -> tuple[int, ToolCall] | None:
+        """Return the open call that a result answers; one without an id answers the newest."""
+        return self._open.pop(call_id or next(reversed(self._open), ""), None)
+
+    def _settle(self, call: ToolCall, index: int, outcome: str, detail: str) -> None:
+        """Count what a call did, now that its outcome is known: what failed was run, but has touched no file."""
+        actions = dict.fromkeys(
+            (action, path) for action, given in files.call_actions(call) if (path := files.clean(given))
+        )
+        for action, path in actions:
+            tally = self._files.seen(path, index)
+            tally.bulk = 1
+            tally.actions["" if outcome == "failed" and action != "run" else action] += 1
+        if not actions or files.command_of(call):
+            run = self._commands.seen(call_text(call), index)
+            run.tool, run.outcome, run.detail = call.name, outcome, detail
+            run.failures += outcome == "failed"
+
+    def _read_arguments(self, call: ToolCall, index: int) -> None:
+        """Read what was handed to a tool; the long texts among it, such as a file to write, are read like outputs."""
+        short = {key: value for key, value in call.arguments.items() if not _is_long(value)}
+        long = {key: value for key, value in call.arguments.items() if _is_long(value)}
+        if short or not long:
+            self._read(Passage(at=index, rank=HANDED_OVER, role="", text=lines_of(short) or call.raw))
+        if long:
+            self._read(Passage(at=index, rank=OUTPUT, role="", text=lines_of(long)))
+
+    def _read(self, passage: Passage) -> None:
+        self._batch.append(passage)
+        self._batch_length += len(passage.text)
+        if self._batch_length > _BATCH:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Search the passages that came together as one text: many short ones cost no more than one long one."""
+        batch, self._batch, self._batch_length = self._batch, [], 0
+        spoken = [passage for passage in batch if passage.rank == SPOKEN]
+        heard = [passage for passage in batch if passage.role != "assistant"]
+        errors = {id(passage): telling_errors(lines) for passage, lines in _grouped(heard, errors_at)}
+        for passage in heard:
+            lines = errors.get(id(passage), [])
+            for line in lines:
+                self._errors.seen(line, passage.at)
+            if passage.answers:
+                index, call = passage.answers
+                self._settle(call, index, *outcome_of(passage.text, lines))
+        for passage, paths in _grouped(heard, files.frames_at):
+            for path in dict.fromkeys(paths):
+                self._files.seen(path, passage.at).actions["in errors"] += 1
+        for passage, sentences in _grouped(spoken, decisions_at):
+            for sentence in sentences:
+                self._decisions.seen(sentence, passage.at).role = passage.role
+        self._words.read(batch)
+        for passage, pairs in _grouped(batch, pairs_at):
+            self._words.read_pairs(passage, pairs)
+
+
+def _grouped(
+    passages: list[Passage], find: Callable[[str], Iterable[tuple[int, str]]]
+) -> Iterator[tuple[Passage, list[str]]]:
+    """Search all passages at once, and say for each what was found in it."""
+    ends = list(accumulate(len(passage.text) + 1 for passage in passages))
+    found: dict[int, list[str]] = {}
+    for position, text in find("\n".join(passage.text for passage in passages)):
+        found.setdefault(bisect_right(ends, position), []).append(text)
+    return ((passages[number], found[number]) for number in sorted(found))
+
+
+def _is_long(value: Any) -> bool:
+    return isinstance(value, (dict, list)) or (
+        isinstance(value, str) and (len(value) > _LONG_ARGUMENT or "\n" in value)
+    )
+
+
+def _shortened(text: str, length: int) -> str:
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"

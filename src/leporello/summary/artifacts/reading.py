@@ -1,0 +1,176 @@
+"""Reading messages for what they leave behind: the text of every turn, its calls, and the results of calls.
+
+JSON outputs become plain lines ("key: value"), so that an error line or a number inside them is found like any other.
+Content that a host already cleared, and what an earlier compaction wrote, is no part of the conversation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from leporello.messages.types import ToolCall, parts_of, role_of, tool_calls_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+PLACEHOLDERS = (
+    "[Old tool output cleared to save context space]",
+    "[Duplicate tool output",
+    "[Result unavailable",
+)
+COMPACTION_PREFIXES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]")
+# User turns that a program wrote: they are read for what is exact, but they ask for nothing.
+_NOTICES = (
+    "This session is being continued from a previous conversation",
+    "[Request interrupted by user",
+    "<task-notification>",
+    "Caveat: The messages below were generated",
+    "Base directory for this skill:",
+)
+NOTICE = "notice"
+_NOTE = re.compile(r"\[Note: Some earlier conversation turns have been compacted[^\]]*\]?")
+_HOST_TAGS = re.compile(r"<(system-reminder|local-command-\w+|command-\w+)>.*?</\1>", re.DOTALL)
+_ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_LONG_NUMBER = 4_000
+_LONG_TEXT_KEYS = frozenset({"output", "stdout", "stderr", "content", "text", "result", "message", "data", "body"})
+
+
+class Result(NamedTuple):
+    """What a tool answered, as plain lines."""
+
+    call_id: str
+    text: str
+
+
+class Turn(NamedTuple):
+    """The message at an index, ready to be searched; `role` is "notice" for a user turn that a program wrote."""
+
+    at: int
+    role: str
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    results: tuple[Result, ...] = ()
+
+
+def read_turns(messages: Iterable[Any]) -> Iterator[Turn]:
+    """Read messages one after the other; what cannot be read is passed over."""
+    for index, message in enumerate(messages):
+        role = role_of(message)
+        if role in {"user", "assistant", "tool"}:
+            yield _turn(index, role, message)
+
+
+def compaction_body(messages: Iterable[Any]) -> str:
+    """Return the newest summary that an earlier compaction left among the messages, without what stands before it."""
+    body = ""
+    for message in messages:
+        text = _text(message) if isinstance(message, dict) else ""
+        if text.startswith(COMPACTION_PREFIXES) and "## " in text:
+            body = text[text.index("## ") :]
+    return body
+
+
+def plain(text: str) -> str:
+    """Bring an output into plain lines: JSON is unfolded, terminal colours and placeholders are taken out."""
+    if text.startswith(PLACEHOLDERS):
+        return ""
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    if text[:1] in {"{", "["} or text[:2] in {'"{', '"['}:
+        return unfold(text)
+    return text
+
+
+def unfold(text: str) -> str:
+    """Turn JSON text into lines; text that only begins like JSON keeps its words, with its line breaks made real."""
+    try:
+        return lines_of(json.loads(text))
+    except (ValueError, RecursionError):
+        return text.replace("\\n", "\n").replace('\\"', '"') if "\\" in text else text
+
+
+def lines_of(value: Any) -> str:
+    """Write a JSON value as lines, "key: value" where there is a key, in order."""
+    lines: list[str] = []
+    stack: list[tuple[str, Any]] = [("", value)]
+    while stack:
+        key, item = stack.pop()
+        if isinstance(item, dict):
+            stack.extend((str(name), item[name]) for name in reversed(item))
+        elif isinstance(item, (list, tuple)):
+            stack.extend((key, element) for element in reversed(item))
+        elif item is not None:
+            text = _scalar(item)
+            lines.append(text if not key or "\n" in text or key in _LONG_TEXT_KEYS else f"{key}: {text}")
+    return "\n".join(lines)
+
+
+def _scalar(item: Any) -> str:
+    if isinstance(item, str):
+        return item
+    if isinstance(item, bool):
+        return "true" if item else "false"
+    if isinstance(item, int) and item.bit_length() > _LONG_NUMBER:
+        return "a very long number"
+    return str(item)
+
+
+def _text(message: dict[str, Any]) -> str:
+    """Return the text of a message, whatever else its parts hold."""
+    content = message.get("content")
+    if isinstance(content, str):
+        return content
+    return "\n".join(part["text"] for part in parts_of(message) if isinstance(part.get("text"), str))
+
+
+def _turn(index: int, role: str, message: dict[str, Any]) -> Turn:
+    text = _text(message)
+    if role == "tool":
+        return Turn(at=index, role=role, text="", results=(Result(call_id=_call_id(message), text=plain(text)),))
+    calls, results = tool_calls_of(message), []
+    if isinstance(message.get("content"), list):
+        calls += [_block_call(part) for part in parts_of(message) if part.get("type") == "tool_use"]
+        results = [_block_result(part) for part in parts_of(message) if part.get("type") == "tool_result"]
+    spoken = _spoken(text)
+    if role == "user" and spoken.lstrip().startswith(_NOTICES):
+        role = NOTICE
+    return Turn(at=index, role=role, text=spoken, calls=tuple(calls), results=tuple(results))
+
+
+def _spoken(text: str) -> str:
+    """Take out what hosts and earlier compactions put into a turn, and terminal colours."""
+    if text.startswith((*COMPACTION_PREFIXES, *PLACEHOLDERS)):
+        return ""
+    if "\x1b" in text:
+        text = _ANSI.sub("", text)
+    if "[Note: Some earlier" in text:
+        text = _NOTE.sub("", text)
+    if "</" in text:
+        text = _HOST_TAGS.sub("", text)
+    return text
+
+
+def _call_id(message: dict[str, Any]) -> str:
+    call_id = message.get("tool_call_id")
+    several = message.get("tool_call_ids")
+    if not isinstance(call_id, str) and isinstance(several, list) and several:
+        call_id = several[0]
+    return call_id if isinstance(call_id, str) else ""
+
+
+def _block_call(part: dict[str, Any]) -> ToolCall:
+    arguments = part.get("input")
+    call_id, name = part.get("id"), part.get("name")
+    return ToolCall(
+        id=call_id if isinstance(call_id, str) else "",
+        name=name if isinstance(name, str) else "",
+        arguments=arguments if isinstance(arguments, dict) else {},
+        raw="",
+    )
+
+
+def _block_result(part: dict[str, Any]) -> Result:
+    call_id = part.get("tool_use_id")
+    return Result(call_id=call_id if isinstance(call_id, str) else "", text=plain(_text(part)))

@@ -1,0 +1,285 @@
+"""Turns into the text that a summariser reads.
+
+What people and assistants said is complete. A long tool output, or the long arguments of a call, become a digest: both
+ends, and from between them the lines with errors and the lines unlike the others, after a mark that says how much is
+left out. Thinking stays out; images and other media become labels.
+
+Secrets go first, before anything is cut, so that no half of one can remain. The whole conversation passes the redactor
+as one text, which is many times faster than one call per message.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from leporello.messages.types import IMAGE_TYPES, THINKING_TYPES, parts_of, role_of
+from leporello.redact import redact
+from leporello.summary.excerpt import excerpt, soft_end
+from leporello.tokens import count_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from leporello.messages.types import Message, Part
+
+DEFAULT_LIMIT = 4_000
+"""Characters of a tool output, or of the arguments of a call, that reach the summariser without a cut."""
+
+CLEARED_OUTPUT = "[Old tool output cleared to save context space]"
+
+_SEPARATOR = "\n\x01\n"  # not white space to a regular expression, so no pattern runs across it
+_MAX_NAME = 32
+_MAX_ADDRESS = 240
+_BLOCK = 50_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """One message as a summariser reads it: its place in the list, and how many characters of it are not shown."""
+
+    index: int
+    label: str
+    body: str
+    left_out: int = 0
+
+    @property
+    def text(self) -> str:
+        """The label and what was said."""
+        return f"[{self.label}]\n{self.body}"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chunk:
+    """Consecutive turns that fit into one prompt: the messages from `start` up to, and without, `stop`."""
+
+    text: str
+    tokens: int
+    start: int
+    stop: int
+
+
+class _Piece(NamedTuple):
+    """A stretch of a message; one that is `foldable` may be shown as a digest."""
+
+    message: int
+    text: str
+    foldable: bool
+
+
+def digest(messages: Sequence[Message], *, limit: int | None = DEFAULT_LIMIT) -> list[Turn]:
+    """Return the turns of a conversation, free of secrets; without a `limit` nothing is cut."""
+    pieces = _pieces(messages)
+    shown: list[list[str]] = [[] for _ in messages]
+    left_out = [0] * len(messages)
+    for (index, _, foldable), clean in zip(pieces, _redacted([text for _, text, _ in pieces]), strict=True):
+        if foldable and limit is not None and len(clean) > limit:
+            folded, missing = excerpt(clean, limit)
+            shown[index].append(folded)
+            left_out[index] += missing
+        else:
+            shown[index].append(clean)
+    return [
+        Turn(index=index, label=label, body="\n".join(body), left_out=left_out[index])
+        for index, (label, *body) in enumerate(shown)
+        if body
+    ]
+
+
+def sizes(turns: Sequence[Turn]) -> list[int]:
+    """Return about how many tokens each turn has; their sum is never too low.
+
+    Turns are counted many at a time and the count is shared out by length: a count for each would take longer than
+    all the rest.
+    """
+    found: list[int] = []
+    for block in _blocks(turns):
+        texts = [turn.text for turn in block]
+        joined = "\n\n".join(texts)
+        rate = (count_text(joined) + 1) / max(1, len(joined))
+        found += [int(len(text) * rate) + 2 for text in texts]
+    return found
+
+
+def _blocks(turns: Sequence[Turn]) -> Iterator[list[Turn]]:
+    """Yield neighbours that have the usual length of a page together."""
+    block: list[Turn] = []
+    length = 0
+    for turn in turns:
+        block.append(turn)
+        length += len(turn.body)
+        if length > _BLOCK:
+            yield block
+            block, length = [], 0
+    if block:
+        yield block
+
+
+def chunks(turns: Sequence[Turn], max_tokens: int) -> list[str]:
+    """Return the turns as texts of at most `max_tokens` each; a longer turn is continued in parts, never cut."""
+    return [chunk.text for chunk in packed(turns, max_tokens)]
+
+
+def packed(turns: Sequence[Turn], max_tokens: int, weights: Sequence[int] | None = None) -> list[Chunk]:
+    """Return the turns in chunks of at most `max_tokens`, as even as can be, and which messages each one covers.
+
+    `weights` are the `sizes` of the turns, for a caller that knows them already.
+    """
+    weights = sizes(turns) if weights is None else weights
+    even = _even_share(sum(weights), max_tokens)
+    found: list[Chunk] = []
+    held: list[Turn] = []
+    size = 0
+    for turn, weight in zip(turns, weights, strict=True):
+        if held and size + weight > even:
+            found += _checked(held, max_tokens)
+            held, size = [], 0
+        held.append(turn)
+        size += weight
+    return found + _checked(held, max_tokens) if held else found
+
+
+def _even_share(total: int, most: int) -> int:
+    """Return the size of chunks that come out even, with a little room for turns that do not divide evenly."""
+    share = total // max(1, -(-total // most))
+    return min(most, share + share // 20 + 1)
+
+
+def _checked(turns: list[Turn], max_tokens: int) -> list[Chunk]:
+    """Return one chunk, or as many as it takes when the turns are longer than they seemed."""
+    text = "\n\n".join(turn.text for turn in turns)
+    tokens = count_text(text)
+    if tokens <= max_tokens:
+        return [Chunk(text=text, tokens=tokens, start=turns[0].index, stop=turns[-1].index + 1)]
+    if len(turns) == 1:
+        return [chunk for part in _parts(turns[0], max_tokens) for chunk in _checked([part], max_tokens)]
+    middle = len(turns) // 2
+    return _checked(turns[:middle], max_tokens) + _checked(turns[middle:], max_tokens)
+
+
+def _parts(turn: Turn, max_tokens: int) -> Iterator[Turn]:
+    """Yield a turn that is too long for one chunk in labelled parts."""
+    room = max_tokens - count_text(f"[{turn.label}, part 10000 of 10000]\n") - 1
+    if room < 1:
+        raise ValueError(f"{max_tokens} tokens are too few for a part of a turn")
+    bodies = list(_split(turn.body, room))
+    for number, body in enumerate(bodies, 1):
+        yield Turn(index=turn.index, label=f"{turn.label}, part {number} of {len(bodies)}", body=body)
+
+
+def _split(text: str, max_tokens: int) -> Iterator[str]:
+    """Split a text where a line or a word ends, else anywhere, into parts of at most `max_tokens`."""
+    start = 0
+    while start < len(text):
+        length = max(1, min(len(text) - start, 3 * max_tokens))
+        while length > 1 and (tokens := count_text(text[start : start + length])) > max_tokens:
+            length = max(1, min(length - 1, length * max_tokens // tokens))
+        stop = start + length
+        if stop < len(text):
+            stop = soft_end(text, start, stop)
+        yield text[start:stop]
+        start = stop
+
+
+def _pieces(messages: Sequence[Any]) -> list[_Piece]:
+    """Return of each message its label, then what it says and calls."""
+    pieces: list[_Piece] = []
+    names: dict[Any, str] = {}
+    for index, message in enumerate(messages):
+        role = role_of(message)
+        pieces.append(_Piece(index, _label(index, role, message, names), foldable=False))
+        content = message.get("content") if isinstance(message, dict) else None
+        if isinstance(content, str):
+            if content and content != CLEARED_OUTPUT:
+                pieces.append(_Piece(index, content, role == "tool"))
+        elif isinstance(content, list):
+            pieces += [piece for part in parts_of(message) for piece in _part_pieces(index, part, role)]
+        if role == "assistant":
+            for call_id, name, raw in _calls(message):
+                names[call_id] = name
+                arguments = raw.replace("\\n", "\n") if len(raw) > DEFAULT_LIMIT else raw
+                pieces.append(_Piece(index, f"calls {name} with {arguments}", foldable=True))
+    return pieces
+
+
+def _calls(message: Any) -> Iterator[tuple[str, str, str]]:
+    """Yield id, name and raw arguments of each readable tool call; unlike `tool_calls_of`, parse nothing."""
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if not isinstance(function, dict):
+            continue
+        call_id, raw = call.get("id"), function.get("arguments")
+        yield (
+            call_id if isinstance(call_id, str) else "",
+            _short(function.get("name")) or "unknown",
+            raw if isinstance(raw, str) else _json(raw),
+        )
+
+
+def _label(index: int, role: str, message: Any, names: dict[Any, str]) -> str:
+    if role == "tool":
+        call_id = message.get("tool_call_id")
+        tool = names.get(call_id) if isinstance(call_id, str) else None
+        return f"#{index} result of {tool or _short(message.get('name')) or 'a tool'}"
+    label = f"#{index} {_short(role) or 'unknown role'}"
+    for key in ("name", "timestamp") if isinstance(message, dict) else ():
+        if key in message and (short := _short(message[key])):
+            label += f", {short}"
+    return label
+
+
+def _short(value: Any) -> str:
+    """Return a name on one line; whatever is no text has none."""
+    return " ".join(value.split())[:_MAX_NAME] if isinstance(value, str) else ""
+
+
+def _part_pieces(index: int, part: Part, role: str) -> Iterator[_Piece]:
+    kind, text = part.get("type"), part.get("text")
+    if kind in THINKING_TYPES:
+        return
+    if isinstance(text, str):
+        if text:
+            yield _Piece(index, text, role == "tool")
+    elif isinstance(refusal := part.get("refusal"), str):
+        yield _Piece(index, refusal, foldable=False)
+    elif kind in IMAGE_TYPES or kind in ("input_audio", "file"):
+        yield _Piece(index, _media_label(str(kind), part), foldable=False)
+    else:
+        yield _Piece(index, _json(part), foldable=True)
+
+
+def _media_label(kind: str, part: Part) -> str:
+    """Name a medium: an image by its address unless the address is the image itself, a file by its name."""
+    image, file = part.get("image_url"), part.get("file")
+    address = image.get("url") if isinstance(image, dict) else image
+    if isinstance(address, str) and not address.startswith("data:"):
+        return f"[image {address[:_MAX_ADDRESS]}]"
+    name = file.get("filename") if isinstance(file, dict) else None
+    word = "image" if kind in IMAGE_TYPES else "audio" if kind == "input_audio" else "file"
+    return f"[{word} {name}]" if isinstance(name, str) else f"[{word}]"
+
+
+def _json(value: Any) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, default=str)
+    except (ValueError, RecursionError):
+        return f"[unreadable {type(value).__name__}]"
+
+
+def _redacted(texts: list[str]) -> list[str]:
+    """Return the texts without secrets; one by one when they cannot be told apart again after one pass."""
+    if not texts:
+        return []
+    clean = _encodable(redact(_SEPARATOR.join(texts))).split(_SEPARATOR)
+    return clean if len(clean) == len(texts) else [_encodable(redact(text)) for text in texts]
+
+
+def _encodable(text: str) -> str:
+    """Replace lone surrogates, which no request can carry."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return text

@@ -1,0 +1,144 @@
+"""What must stay exact: files with what happened to them, values with their names, errors as they stood."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import TYPE_CHECKING
+
+from leporello.summary.template import file_line
+from leporello.summary.template.update import times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leporello.summary.artifacts import Artifacts, ErrorTrace, FileTrace, ValueTrace
+
+_MOST_FILES = 400
+_MOST_ERRORS = 120
+_TOKENS_PER_VALUE = 40
+_VALUES_PER_LINE = 8
+_VALUES_PER_NAME = 16
+_DULL_VALUE = re.compile(r"(?:.*: )?(?:[-$]?\d{1,2}|\d{1,2}\.\d|-?[\d.]+(?:px|r?em|ms|vh|vw|fr|deg))")
+_SPOKEN = 2
+_ACTION_WORTH = {
+    "written": 5,
+    "created": 5,
+    "deleted": 5,
+    "moved": 5,
+    "read": 4,
+    "run": 4,
+    "in errors": 3,
+    "searched": 2,
+    "listed": 1,
+}
+_PLURALS = {
+    "url": "urls", "uuid": "uuids", "hash": "hashes", "id": "ids", "version": "versions", "amount": "amounts",
+    "address": "addresses", "number": "numbers", "pair": "numbers", "setting": "settings",
+}  # fmt: skip
+_SAYS_ERROR = re.compile(r"\W*(?:E\s+)?(?:[\w.]*error|fatal|failed|panic|错误|失败|异常)", re.IGNORECASE)
+_VALUE_LINE = re.compile(r"(?P<name>[^:=\"`]{1,44}): (?P<values>[^\s,]{1,200}(?:, [^\s,]{1,200})*)")
+_COUNTED = re.compile(r" \((\d+)×\)$")
+_NAMED = re.compile(r"(?P<name>[^:=\"]{1,44}): (?P<value>\S.*)")
+
+
+def file_lines(artifacts: Artifacts) -> list[str]:
+    """Write the files, the least important first: named only, read, changed; among equals the oldest first."""
+    acted = [trace for trace in artifacts.files if trace.actions]
+    endings = {ending for trace in acted for ending in _endings(trace.text)}
+    wanted = [trace for trace in artifacts.files if trace.actions or trace.text not in endings]
+    wanted.sort(key=_file_worth)
+    return [file_line(trace.text, _what_happened(trace)) for trace in wanted[-_MOST_FILES:]]
+
+
+def value_lines(artifacts: Artifacts, budget_tokens: int) -> list[str]:
+    """Write the values that a reader depends on most, those with one name on one line, the least important first."""
+    most = max(8, budget_tokens // _TOKENS_PER_VALUE)
+    total = max(1, artifacts.messages)
+    said = {word for trace in artifacts.values if _told(trace) for word in trace.text.split()}
+    worthy = [
+        trace
+        for trace in artifacts.values
+        if _told(trace) or not (_DULL_VALUE.fullmatch(trace.text) or (trace.kind == "number" and trace.text in said))
+    ]
+    chosen = sorted(worthy, key=lambda trace: (_value_worth(trace, total), trace.last, trace.text))[-most:]
+    groups: dict[str, list[str]] = {}
+    for trace in chosen:
+        name, value = _name_and_value(trace)
+        groups[name] = [*groups.pop(name, []), value]
+    return [line for name, found in groups.items() for line in _group_lines(name, found[-_VALUES_PER_NAME:])]
+
+
+def error_lines(artifacts: Artifacts) -> list[str]:
+    """Write the errors as they stood, oldest first."""
+    return [_error_line(trace) for trace in artifacts.errors[-_MOST_ERRORS:]]
+
+
+def _error_line(trace: ErrorTrace) -> str:
+    text = trace.text if _SAYS_ERROR.match(trace.text) else f"error: {trace.text}"
+    return text + (f" ({trace.count}×)" if trace.count > 1 else "")
+
+
+def _endings(path: str) -> Iterable[str]:
+    parts = path.split("/")
+    return ("/".join(parts[start:]) for start in range(1, len(parts)))
+
+
+def _file_worth(trace: FileTrace) -> tuple[float, int, str]:
+    worth = max((_ACTION_WORTH.get(action, 0) for action, _ in trace.actions), default=0)
+    return worth - math.log10(max(1, trace.bulk)) / 2, trace.last, trace.text
+
+
+def _what_happened(trace: FileTrace) -> str:
+    ordered = sorted(trace.actions, key=lambda pair: -_ACTION_WORTH.get(pair[0], 0))
+    return ", ".join(times(action, count) for action, count in ordered)
+
+
+def _told(trace: ValueTrace) -> bool:
+    """Tell whether somebody said this number with words around it."""
+    return trace.rank == _SPOKEN and trace.kind == "pair"
+
+
+def _value_worth(trace: ValueTrace, total: int) -> float:
+    worth = 1.5 * trace.rank + min(math.log2(trace.count), 3.0) - math.log2(max(1, trace.siblings)) / 1.5
+    bare = 1.0 if trace.kind == "number" else 0.0
+    return worth + trace.last / total - bare
+
+
+def _name_and_value(trace: ValueTrace) -> tuple[str, str]:
+    match = _NAMED.fullmatch(trace.text) if trace.kind != "url" else None
+    return (match["name"], match["value"]) if match else (_PLURALS.get(trace.kind, "values"), trace.text)
+
+
+def _group_lines(name: str, found: list[str]) -> Iterable[str]:
+    return (f"{name}: {', '.join(found[i : i + _VALUES_PER_LINE])}" for i in range(0, len(found), _VALUES_PER_LINE))
+
+
+def merge_values(old: Iterable[str], new: Iterable[str]) -> tuple[str, ...]:
+    """Join lines of Critical Context: values with one name stand on one line, a line that comes up again is recent."""
+    groups: dict[str, dict[str, None]] = {}
+    counts: dict[str, int] = {}
+    for line in (*old, *new):
+        name, values, count = _taken_apart(line)
+        known = groups.pop(name, {})
+        for value in values:
+            known.pop(value, None)
+            known[value] = None
+        groups[name] = known
+        counts[name] = counts.get(name, 0) + count
+    return tuple(line for name, values in groups.items() for line in _put_together(name, list(values), counts[name]))
+
+
+def _taken_apart(line: str) -> tuple[str, list[str], int]:
+    """Return the name, the values and the count of a line; a line that is no list of values is all name."""
+    match = _VALUE_LINE.fullmatch(line)
+    if match and not _SAYS_ERROR.match(line):
+        return match["name"], match["values"].split(", "), 1
+    counted = _COUNTED.search(line)
+    return (line[: counted.start()], [], int(counted[1])) if counted else (line, [], 1)
+
+
+def _put_together(name: str, values: list[str], count: int) -> Iterable[str]:
+    if values:
+        return _group_lines(name, values)
+    return [f"{name} ({count}×)" if count > 1 else name]

@@ -1,0 +1,132 @@
+"""What was done, is being done, and is stuck: from tool calls and their outcome."""
+
+from __future__ import annotations
+
+import re
+from operator import itemgetter
+from typing import TYPE_CHECKING
+
+from leporello.summary.artifacts import call_text
+from leporello.summary.artifacts.spots import sentence_at
+from leporello.summary.extract.story import is_trivial
+from leporello.summary.extract.wording import gist, one_line, quoted
+from leporello.summary.template.update import times
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leporello.summary.artifacts import Artifacts, CommandTrace, FileTrace
+    from leporello.summary.extract.story import Exchange, Story
+
+_LOOKS = re.compile(
+    r"(?:sudo )?(?:ls|cat|head|tail|less|grep|rg|find|pwd|cd|tree|wc|which|echo|env|whoami|ps|df|du|stat|file|sed -n"
+    r"|awk|sleep|git (?:status|log|diff|show|branch|remote|blame))\b"
+    r"|(?:get|list|read|search|find|view|open|show|fetch|lookup|glob|grep|calculate|think|scroll|goto|todo|update_plan)"
+    r"\w*\(",
+    re.IGNORECASE,
+)
+_CHANGED = ("written", "created", "deleted", "moved")
+_PLAN = re.compile(
+    r"\b(?:next(?:,| step)|i'll|i will|let me|let's|now (?:i|let)|then i|we (?:need|should)|i need to|remaining"
+    r"|todo|still (?:need|to))\b"
+    r"|接下来|下一步|然后|我(?:会|将|来)|还需要|需要(?:先|再)",
+    re.IGNORECASE,
+)
+_STUCK = re.compile(
+    r"\b(?:blocked|stuck|unable to|cannot proceed|can't proceed|waiting (?:for|on)|not possible)\b"
+    r"|无法|卡住|等待",
+    re.IGNORECASE,
+)
+_COMMANDS, _EXCHANGES, _STUCK_COMMANDS, _STEPS, _PER_LINE, _AFTER_CHANGES = 80, 60, 6, 6, 12, 4
+_REQUEST, _ANSWER, _COMMAND = 90, 200, 120
+
+
+def done(story: Story, artifacts: Artifacts) -> list[str]:
+    """Say what was done, oldest first: answers, files changed, and what the telling commands reported."""
+    answered = [
+        exchange
+        for exchange in story.exchanges
+        if exchange.answer and exchange.request and not is_trivial(exchange.request)
+    ]
+    telling = [trace for trace in artifacts.commands if trace.outcome != "unknown" and not _LOOKS.match(trace.text)]
+    events = [(exchange.index, _answer(exchange)) for exchange in answered[-_EXCHANGES:]]
+    events += [(trace.last, _report(trace)) for trace in telling[-_COMMANDS:]]
+    told = [line for _, line in sorted(events, key=itemgetter(0))]
+    changes = [change for trace in artifacts.files if (change := _change(trace))]
+    changed = [f"changed {', '.join(changes[i : i + _PER_LINE])}" for i in range(0, len(changes), _PER_LINE)]
+    return [
+        *told[:-_AFTER_CHANGES],
+        *changed,
+        *told[-_AFTER_CHANGES:],
+        *(f"task done: {task}" for task in story.tasks.get("done", ())),
+    ]
+
+
+def in_progress(story: Story) -> list[str]:
+    """Say what was under way when the turns ended."""
+    lines = [f"task under way: {task}" for task in story.tasks.get("in_progress", ())]
+    lines += [f"called, no result yet: `{call_text(call)}`" for call in story.open_calls[-_STEPS:]]
+    if story.unanswered and story.exchanges[-1].acted:
+        lines.append(f"working on {quoted(story.unanswered, _ANSWER)}")
+    return lines
+
+
+def blocked(story: Story, artifacts: Artifacts) -> list[str]:
+    """Say what failed last and did not succeed since, and where somebody said so."""
+    succeeded: set[str] = set()
+    lines: list[str] = []
+    for trace in reversed(artifacts.commands):
+        program = _program(trace)
+        if trace.outcome == "ok":
+            succeeded.add(program)
+        elif _is_stuck(trace) and program not in succeeded and len(lines) < _STUCK_COMMANDS:
+            lines.append(_report(trace))
+    said = [sentence for text in story.last_words for sentence in _sentences(text, _STUCK)]
+    return [*(f"task blocked: {task}" for task in story.tasks.get("blocked", ())), *reversed(lines), *said[-2:]]
+
+
+def next_steps(story: Story, artifacts: Artifacts) -> list[str]:
+    """Say what was planned: the open tasks, the latest plan, and a request that nobody answered yet."""
+    lines = [f"open task: {task}" for task in story.tasks.get("pending", ())]
+    decided = {trace.text for trace in artifacts.decisions}
+    plans = [plan for text in story.last_words[-2:] for plan in _sentences(text, _PLAN) if plan not in decided]
+    lines += [f"the assistant planned: {sentence}" for sentence in plans[-_STEPS:]]
+    if story.unanswered:
+        lines.append(f"the newest request of these turns was not answered yet: {quoted(story.unanswered, _ANSWER)}")
+    return lines
+
+
+def _answer(exchange: Exchange) -> str:
+    """Say what was asked and how the answer began, in one line."""
+    return f"{quoted(exchange.request, _REQUEST)} → {gist(exchange.answer, _ANSWER)}"
+
+
+def _report(trace: CommandTrace) -> str:
+    """Say how a command went, in one line."""
+    runs = f", {trace.failures} of {trace.count} runs failed" if trace.failures and trace.count > 1 else ""
+    verdict = trace.detail or trace.outcome
+    if trace.outcome == "failed" and "fail" not in verdict.lower():
+        verdict = f"failed: {verdict}"
+    times = f" ({trace.count}×)" if trace.count > 1 and not runs else ""
+    return f"`{one_line(trace.text, _COMMAND)}`: {verdict}{runs}{times}"
+
+
+def _is_stuck(trace: CommandTrace) -> bool:
+    """Tell whether a command failed that was more than a look."""
+    return trace.outcome == "failed" and not _LOOKS.match(trace.text)
+
+
+def _program(trace: CommandTrace) -> str:
+    words = [word for word in re.split(r"[\s(]", trace.text) if word and not word.startswith("-") and "=" not in word]
+    return " ".join(words[:2]) if "(" not in trace.text[:40] else words[0]
+
+
+def _sentences(text: str, cue: re.Pattern[str]) -> Iterable[str]:
+    found = (sentence_at(text, match.start()).strip(" -*#>`") for match in cue.finditer(text))
+    return list(dict.fromkeys(one_line(sentence, _ANSWER) for sentence in found if not sentence.endswith((":", "："))))
+
+
+def _change(trace: FileTrace) -> str:
+    """Name a changed file shortly, with how often it changed; "" for a file that was not changed."""
+    count = sum(count for action, count in trace.actions if action in _CHANGED)
+    return times(trace.text.rsplit("/", 1)[-1], count) if count else ""

@@ -1,0 +1,116 @@
+"""The course of a conversation: what was asked, what was answered, and which list of tasks was kept."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from leporello.messages.types import ToolCall
+    from leporello.summary.artifacts.reading import Turn
+
+_TRIVIAL = re.compile(
+    r"(?:yes|no|y|n|ok(?:ay)?|sure|thanks?|thank you|please|continue|go on|go ahead|proceed|great|good|perfect|nice"
+    r"|correct|right|是的?|好的?|可以|继续|谢谢你?|不是?|嗯|对)"
+    r"(?:[ ,.!。！，]+(?:please|thanks?|go ahead|continue|do it))?[\s.!。！]*",
+    re.IGNORECASE,
+)
+_THANKS = re.compile(r"(?:thank|谢谢|多谢).{0,60}|.{0,60}(?:thank you|谢谢).{0,40}", re.IGNORECASE | re.DOTALL)
+_TASK_KEYS = ("todos", "todo", "plan", "tasks", "items")
+_TASK_TEXT_KEYS = ("content", "step", "title", "text", "task", "description", "activeForm")
+_STATES = {
+    "completed": "done", "complete": "done", "done": "done", "finished": "done",
+    "in_progress": "in_progress", "in-progress": "in_progress", "active": "in_progress", "doing": "in_progress",
+    "blocked": "blocked",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """A request of the user, and the last thing said in answer to it.
+
+    `index` is the message that was last heard of it, `acted` tells of tool calls in between.
+    """
+
+    request: str
+    index: int
+    answer: str = ""
+    acted: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Story:
+    """A conversation as a sequence of exchanges; the first one has no request when the assistant began."""
+
+    exchanges: tuple[Exchange, ...] = ()
+    last_words: tuple[str, ...] = ()
+    open_calls: tuple[ToolCall, ...] = ()
+    tasks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    @property
+    def requests(self) -> tuple[str, ...]:
+        """All that the user asked, oldest first."""
+        return tuple(exchange.request for exchange in self.exchanges if exchange.request)
+
+    @property
+    def unanswered(self) -> str:
+        """The newest request, when nothing was said in answer to it yet."""
+        newest = self.exchanges[-1] if self.exchanges else None
+        return newest.request if newest and not newest.answer and not is_trivial(newest.request) else ""
+
+
+def read_story(turns: Iterable[Turn]) -> Story:
+    """Follow a conversation from its first turn to its last."""
+    exchanges: list[Exchange] = []
+    request, answer, acted, index = "", "", False, 0
+    words: list[str] = []
+    open_calls: dict[str, ToolCall] = {}
+    tasks: dict[str, tuple[str, ...]] = {}
+    for turn in turns:
+        for result in turn.results:
+            open_calls.pop(result.call_id, None)
+        text = turn.text.strip()
+        if turn.role == "user" and text:
+            if request or answer or acted:
+                exchanges.append(Exchange(request=request, index=index, answer=answer, acted=acted))
+            request, answer, acted = text, "", False
+        elif turn.role == "assistant" and text:
+            answer, index = text, turn.at
+            words.append(text)
+        for position, call in enumerate(turn.calls):
+            acted = True
+            open_calls[call.id or f"{turn.at}.{position}"] = call
+            tasks = _tasks(call) or tasks
+    if request or answer or acted:
+        exchanges.append(Exchange(request=request, index=index, answer=answer, acted=acted))
+    return Story(
+        exchanges=tuple(exchanges), last_words=tuple(words[-3:]), open_calls=tuple(open_calls.values()), tasks=tasks
+    )
+
+
+def is_trivial(request: str) -> bool:
+    """Tell whether a request only agrees or says thanks."""
+    return bool(_TRIVIAL.fullmatch(request.strip()) or _THANKS.fullmatch(request.strip()))
+
+
+def _tasks(call: ToolCall) -> dict[str, tuple[str, ...]]:
+    """Return the list of tasks that a call writes, by state."""
+    listed: list[Any] = next(
+        (call.arguments[key] for key in _TASK_KEYS if isinstance(call.arguments.get(key), list)), []
+    )
+    found: dict[str, list[str]] = {}
+    for item in listed:
+        text, state = _task(item)
+        if text:
+            found.setdefault(state, []).append(text)
+    return {state: tuple(texts) for state, texts in found.items()}
+
+
+def _task(item: Any) -> tuple[str, str]:
+    if not isinstance(item, dict) or "status" not in item:
+        return "", ""
+    text = next((item[key] for key in _TASK_TEXT_KEYS if isinstance(item.get(key), str)), "")
+    return " ".join(text.split()), _STATES.get(str(item["status"]).lower(), "pending")

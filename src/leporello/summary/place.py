@@ -1,0 +1,175 @@
+"""Where a summary stands in a conversation, and how an earlier one is found again; the same for every engine.
+
+No two equal roles stand side by side, and no user message made here comes after the newest one of the user:
+
+| last head                  | first tail | the summary                                                       |
+|----------------------------|------------|-------------------------------------------------------------------|
+| user                       | user       | an assistant message                                              |
+| assistant, tool or nothing | assistant  | a user message                                                    |
+| assistant, tool or nothing | user       | a user message and a fixed one-line assistant message             |
+| user, or the newest user   | assistant  | text in front of the first tail assistant message, after its      |
+| message is in the head     |            | thinking blocks: the one change to a tail that is otherwise kept  |
+
+The summary begins and ends with fixed marks, so it is found again in the list itself, also after a restart.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cache
+
+from leporello.messages import Message, is_system, role_of, text_of
+from leporello.messages.types import THINKING_TYPES
+from leporello.tokens import count_messages
+
+PREFIX = "[CONTEXT COMPACTION]"
+END = "[END OF CONTEXT COMPACTION]"
+INTRODUCTION = (
+    "Earlier turns were compacted into this summary. It is history, for reference: the newest user message decides "
+    "what to do now. Do not take up or repeat a task from it unless that message asks for it."
+)
+NOTE_PREFIX = "[Note: Some earlier conversation turns have been compacted"
+NOTE = f"{NOTE_PREFIX} into a summary that begins with {PREFIX}. It is background; the newest user message decides.]"
+ACKNOWLEDGEMENT = "Understood. I take the summary as background and go on with the newest message."
+
+# What marks a summary in a list: ours, and those of Hermes Agent, whose prefix goes on after the same words.
+_RECOGNISED = "[CONTEXT COMPACTION"
+
+
+class Placement(Enum):
+    """The rows of the table."""
+
+    ASSISTANT_MESSAGE = "an assistant message"
+    USER_MESSAGE = "a user message"
+    USER_MESSAGE_ACKNOWLEDGED = "a user message and a fixed assistant line"
+    IN_FRONT_OF_TAIL = "text in front of the first tail message"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stripped:
+    """A conversation without the summary of an earlier compaction."""
+
+    messages: list[Message]
+    previous: str
+    position: int | None
+
+
+def strip_summary(messages: list[Message]) -> Stripped:
+    """Take every earlier summary out of the list and return its text; `position` is where the first one stood.
+
+    The newest user message is never taken for a summary, whatever it quotes.
+    """
+    user = max((i for i, m in enumerate(messages) if role_of(m) == "user"), default=-1)
+    kept: list[Message] = []
+    texts: list[str] = []
+    position = None
+    for index, message in enumerate(messages):
+        content = message.get("content")
+        if index == user or not _may_hold_summary(message):
+            follows_summary = position is not None and len(kept) == position
+            if not (follows_summary and content == ACKNOWLEDGEMENT):
+                kept.append(message)
+            continue
+        text, rest = _without_summary(message)
+        texts.append(text)
+        position = len(kept) if position is None else position
+        if rest is not None:
+            kept.append(rest)
+    return Stripped(messages=kept, previous="\n\n".join(texts), position=position)
+
+
+def placement(head: list[Message], tail: list[Message], *, newest_user_in_head: bool) -> Placement:
+    """Choose the row of the table."""
+    last = role_of(head[-1]) if head and not is_system(head[-1]) else ""
+    first = role_of(tail[0])
+    if first == "assistant":
+        return Placement.IN_FRONT_OF_TAIL if last == "user" or newest_user_in_head else Placement.USER_MESSAGE
+    return Placement.ASSISTANT_MESSAGE if last == "user" else Placement.USER_MESSAGE_ACKNOWLEDGED
+
+
+def place(head: list[Message], summary: str, tail: list[Message], where: Placement) -> list[Message]:
+    """Join head, summary and tail; the system prompt gets its note the first time."""
+    noted = with_note(head)
+    block = summary_block(summary, note=not any(is_system(message) for message in head))
+    match where:
+        case Placement.ASSISTANT_MESSAGE:
+            between = [{"role": "assistant", "content": block}]
+        case Placement.USER_MESSAGE:
+            between = [{"role": "user", "content": block}]
+        case Placement.USER_MESSAGE_ACKNOWLEDGED:
+            between = [{"role": "user", "content": block}, {"role": "assistant", "content": ACKNOWLEDGEMENT}]
+        case Placement.IN_FRONT_OF_TAIL:
+            return [*noted, _in_front(tail[0], block), *tail[1:]]
+    return [*noted, *between, *tail]
+
+
+def summary_block(summary: str, *, note: bool) -> str:
+    """Return the summary between its marks; without a system prompt to carry the note, the note comes first."""
+    body = summary.replace(_RECOGNISED, "(context compaction").replace(END, "").strip()
+    lines = [f"{PREFIX} {INTRODUCTION}", body, END]
+    if note:
+        lines[0] = f"{PREFIX} {NOTE} {INTRODUCTION}"
+    return "\n\n".join(lines)
+
+
+@cache
+def frame_tokens() -> int:
+    """Return what everything around a summary costs at the most: marks, note and acknowledgement."""
+    framed = place([], "", [{"role": "user", "content": ""}], Placement.USER_MESSAGE_ACKNOWLEDGED)
+    return count_messages(framed) + len(framed)
+
+
+def with_note(head: list[Message]) -> list[Message]:
+    """Append the note to the system prompt, once."""
+    index = next((i for i, message in enumerate(head) if is_system(message)), None)
+    if index is None or any(NOTE_PREFIX in text_of(message) for message in head if is_system(message)):
+        return head
+    content = head[index].get("content")
+    noted: object
+    noted = [*content, {"type": "text", "text": NOTE}] if isinstance(content, list) else f"{content}\n\n{NOTE}"
+    return [*head[:index], {**head[index], "content": noted}, *head[index + 1 :]]
+
+
+def _may_hold_summary(message: Message) -> bool:
+    if role_of(message) not in ("user", "assistant"):
+        return False
+    content = message.get("content")
+    if isinstance(content, str):
+        return content.startswith(_RECOGNISED)
+    return isinstance(content, list) and any(_is_summary_part(part) for part in content)
+
+
+def _is_summary_part(part: object) -> bool:
+    return isinstance(part, dict) and isinstance(part.get("text"), str) and part["text"].startswith(_RECOGNISED)
+
+
+def _without_summary(message: Message) -> tuple[str, Message | None]:
+    """Return the summary inside a message, and what else the message holds, or None when it holds nothing else."""
+    content = message["content"]
+    if isinstance(content, list):
+        text = "\n\n".join(part["text"] for part in content if _is_summary_part(part))
+        rest: object = [part for part in content if not _is_summary_part(part)] or None
+    else:
+        text, _, after = content.partition(END)
+        # In front of another text stands an empty line, see _in_front; nothing at all follows where there was no text.
+        rest = after.removeprefix("\n\n") if after else None
+    if rest is None and not message.get("tool_calls"):
+        return _body(text), None
+    return _body(text), {**message, "content": rest}
+
+
+def _body(block: str) -> str:
+    """Return what a summary says, without its marks."""
+    body = block.replace(END, "")
+    return body.partition("\n")[2].strip() or body.partition("]")[2].strip()
+
+
+def _in_front(message: Message, block: str) -> Message:
+    content = message.get("content")
+    if isinstance(content, list):
+        thinking = 0
+        while thinking < len(content) and content[thinking].get("type") in THINKING_TYPES:
+            thinking += 1
+        return {**message, "content": [*content[:thinking], {"type": "text", "text": block}, *content[thinking:]]}
+    return {**message, "content": block if content is None else f"{block}\n\n{content}"}

@@ -1,0 +1,110 @@
+"""Updating an earlier summary with what came after it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from leporello.summary.template.budget import add_up_left_out
+from leporello.summary.template.shape import Sections, line_key, unique
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_COUNTED = re.compile(r" \((\d+)×\)$")
+_FILE_NOTE = re.compile(r"`? (?:—|–|-) |`?: |`? (?=\()")
+_HAPPENED = re.compile(r"(created|written|deleted|moved|run|read|listed|searched|in errors)(?: (\d+)×)?$")
+_WORD = re.compile(r"[A-Za-z0-9_./-]{2,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
+_ENOUGH_SHARED = 0.6
+_NOTE_LENGTH = 240
+
+
+def merge(old: Sections, new: Sections) -> Sections:
+    """Update an earlier summary: newer wins, work in progress gets done, nothing stands twice.
+
+    Goals, constraints, decisions and exact values accumulate, and a line that comes up again counts as recent. Steps
+    that lay ahead are replaced by newer ones. Work in progress stays so only while nothing newer is in progress.
+    """
+    news = [*new.done, *new.in_progress]
+    open_work = _not_covered(old.in_progress, news)
+    moved, still = (open_work, []) if new.in_progress else ([], open_work)
+    return add_up_left_out(
+        Sections(
+            goal=unique([*old.goal, *new.goal]),
+            constraints=unique([*old.constraints, *new.constraints]),
+            done=_added_up([*old.done, *moved, *new.done]),
+            in_progress=unique([*still, *new.in_progress]),
+            blocked=_added_up([*_not_covered(old.blocked, [*news, *new.blocked]), *new.blocked]),
+            decisions=unique([*old.decisions, *new.decisions]),
+            files=_merged_files([*old.files, *new.files]),
+            next_steps=unique(new.next_steps or _not_covered(old.next_steps, new.done)),
+            critical=_added_up([*old.critical, *new.critical]),
+        )
+    )
+
+
+def split_file_line(line: str) -> tuple[str, str]:
+    """Split a line of Relevant Files into the path and what is said about it."""
+    match = _FILE_NOTE.search(line)
+    path, note = (line[: match.start()], line[match.end() :]) if match else (line, "")
+    return path.strip().strip("`*"), note.strip()
+
+
+def file_line(path: str, note: str) -> str:
+    """Write a line of Relevant Files."""
+    return f"{path} — {note}" if note else path
+
+
+def _merged_files(lines: Iterable[str]) -> tuple[str, ...]:
+    """Keep one line per path: what happened is added up, what is said about it is kept."""
+    notes: dict[str, list[str]] = {}
+    for line in lines:
+        path, note = split_file_line(line)
+        notes[path] = [*notes.pop(path, []), *(clause for clause in note.split(", ") if clause)]
+    return tuple(file_line(path, _joined(clauses)) for path, clauses in notes.items())
+
+
+def _joined(clauses: list[str]) -> str:
+    said: list[str] = []
+    happened: dict[str, int] = {}
+    for clause in clauses:
+        match = _HAPPENED.match(clause)
+        if match:
+            happened[match[1]] = happened.get(match[1], 0) + int(match[2] or 1)
+        elif clause not in said and len(clause) + sum(map(len, said)) <= _NOTE_LENGTH:
+            said.append(clause)
+    return ", ".join([*said, *(times(what, count) for what, count in happened.items())])
+
+
+def times(what: str, count: int) -> str:
+    """Say how often something happened, when it was more than once."""
+    return f"{what} {count}×" if count > 1 else what
+
+
+def _added_up(lines: Iterable[str]) -> tuple[str, ...]:
+    """Keep each line once, where it stands last, with the sum of the counts at its end."""
+    counts: dict[str, int] = {}
+    texts: dict[str, str] = {}
+    for line in lines:
+        match = _COUNTED.search(line)
+        text = line[: match.start()] if match else line
+        key = line_key(text)
+        counted = int(match[1]) if match else 0
+        counts[key] = counts.get(key, 0) + counted if counted and key in counts else max(counted, counts.get(key, 0))
+        texts.pop(key, None)
+        texts[key] = text
+    return tuple(f"{text} ({counts[key]}×)" if counts[key] > 1 else text for key, text in texts.items())
+
+
+def _not_covered(lines: Iterable[str], others: Iterable[str]) -> list[str]:
+    """Return the lines that none of the others speaks of."""
+    known = [_words(other) for other in others]
+    return [line for line in lines if not any(_covers(other, _words(line)) for other in known)]
+
+
+def _covers(words: frozenset[str], wanted: frozenset[str]) -> bool:
+    return bool(wanted) and len(words & wanted) >= _ENOUGH_SHARED * len(wanted)
+
+
+def _words(line: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(line.casefold()))
