@@ -52,8 +52,8 @@ def conversation(length: int) -> list[Message]:
 
 def _file(rng: random.Random) -> str:
     """Return about 2 KB that read like a source file."""
-    lines = []
-    while sum(map(len, lines)) < 1_900:
+    lines: list[str] = []
+    while sum(len(line) for line in lines) < 1_900:
         noun, verb = rng.choice(NOUNS), rng.choice(VERBS)
         lines.append(f"    {noun} = {verb}({rng.choice(NOUNS)}, limit={rng.randrange(1_000)})  # {rng.choice(NOUNS)}")
     return "\n".join(lines)

@@ -31,7 +31,7 @@ def test_all_is_sorted_and_complete() -> None:
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Leporelo'"):
-        _ = leporello.Leporelo  # type: ignore[attr-defined]
+        _ = leporello.Leporelo
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ Hermes plugins. What cannot be seen is reported as not checked, never as passed.
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ from leporello.messages import Message, role_of, violations
 from leporello.plugins.hermes import route_llm
 from leporello.testing.conversations import conversation
 from leporello.testing.defects import broken_conversation
+from leporello.testing.picture import picture, same_picture
 from leporello.tokens import count_messages
 
 MakeEngine: TypeAlias = Callable[..., ContextEngine]
@@ -287,10 +287,10 @@ def _check_deadline(kit: Kit) -> None:
 def check_input_unchanged(kit: Kit) -> None:
     """V10: the caller's list and dicts stay as they were."""
     for messages in (*kit.valid(), *kit.broken(), kit.full()):
-        original = pickle.dumps(messages)  # not a copy: a broken message may hold itself
+        original = picture(messages)
         with kit.engine() as engine:
             result = _compress(engine, messages)
-        assert pickle.dumps(messages) == original, "compress() changed its input"
+        assert same_picture(original, picture(messages)), "compress() changed its input"
         assert result is not messages, "compress() returned the caller's own list"
 
 

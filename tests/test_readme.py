@@ -1,0 +1,51 @@
+"""What the README says is true: its Python runs, its summary is the one you get, its links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from leporello import ContextCompressor
+from leporello.cli.main import COMMANDS
+from leporello.summary.place import strip_summary
+from leporello.testing.demo_conversation import demo_conversation
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+
+
+@pytest.mark.parametrize("block", blocks("python"))
+def test_its_python_runs(block: str, tmp_path: Path) -> None:
+    environment = {"LEPORELLO_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_its_summary_is_the_one_you_get() -> None:
+    engine = ContextCompressor(200_000)
+    summary = strip_summary(engine.compress(demo_conversation().messages)).previous.splitlines()
+    (shown,) = blocks("markdown")
+    missing = [line for line in shown.splitlines() if line and line not in summary]
+    assert not missing
+
+
+def test_its_commands_exist() -> None:
+    named = {
+        line.split()[2] for block in blocks("console") for line in block.splitlines() if line.startswith("$ leporello")
+    }
+    assert named <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
+def test_its_links_lead_somewhere(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
+    links = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)
+    assert [link for link in links if not (ROOT / link).exists()] == []
