@@ -1,0 +1,111 @@
+"""Put the finders together: find, replace, and withhold the text when that cannot be finished."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+from leporello.errors import RedactionError
+from leporello.redact.assignments import find_assignments
+from leporello.redact.blocks import find_blocks
+from leporello.redact.names import kind_of_name
+from leporello.redact.places import find_places
+from leporello.redact.spans import Secret, Subject, merged
+from leporello.redact.tokens import find_tokens
+from leporello.redact.values import is_password, is_token
+
+Finder: TypeAlias = Callable[[Subject], Iterable[Secret]]
+
+WITHHELD = "[WITHHELD: this text could not be searched for secrets]"
+FINDERS: tuple[Finder, ...] = (find_blocks, find_tokens, find_places, find_assignments)
+
+_LONGEST_TEXT = 64_000_000
+_DEEPEST_VALUE = 200
+_MOST_PASSES = 6
+
+_log = logging.getLogger("leporello")
+
+
+def secrets(text: str) -> list[Secret]:
+    """Return the secrets in a text, in order and without overlaps; raise RedactionError when it cannot be searched."""
+    return _search(text, FINDERS)
+
+
+def redact(text: str) -> str:
+    """Replace every secret by `[REDACTED:<kind>]`; return WITHHELD, never the text, when that cannot be finished."""
+    return _redact(text, FINDERS)
+
+
+def _search(text: str, finders: tuple[Finder, ...]) -> list[Secret]:
+    if len(text) > _LONGEST_TEXT:
+        raise RedactionError(
+            f"a text of {len(text):,} characters is longer than the {_LONGEST_TEXT:,} that are searched"
+        )
+    subject = Subject(text=text)
+    return merged(secret for find in finders for secret in find(subject))
+
+
+def _redact(text: str, finders: tuple[Finder, ...]) -> str:
+    try:
+        return _replaced_until_clean(text, finders)
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong, the text must not travel
+        # The message of an unexpected error may quote the text, so only its type is logged.
+        reason = str(error) if isinstance(error, RedactionError) else type(error).__name__
+        _log.error("a text was withheld: %s", reason)
+        return WITHHELD
+
+
+def _replaced_until_clean(text: str, finders: tuple[Finder, ...]) -> str:
+    """Replace again what becomes visible by a replacement, so that redacting twice is redacting once."""
+    for _ in range(_MOST_PASSES):
+        found = _search(text, finders)
+        if not found:
+            return text
+        text = _replaced(text, found)
+    raise RedactionError(f"secrets are still found after {_MOST_PASSES} passes")
+
+
+def _replaced(text: str, found: list[Secret]) -> str:
+    return "".join(_parts(text, found))
+
+
+def _parts(text: str, found: list[Secret]) -> Iterator[str]:
+    position = 0
+    for secret in found:
+        yield text[position : secret.start]
+        yield f"[REDACTED:{secret.kind}]"
+        position = secret.end
+    yield text[position:]
+
+
+def redact_value(value: object) -> object:
+    """Return a JSON-like value with the secrets of all its strings replaced; the value of a secret's key is one."""
+    return _redact_value(value, key="", depth=0)
+
+
+def _redact_value(value: object, *, key: str, depth: int) -> object:
+    if depth > _DEEPEST_VALUE:
+        return WITHHELD
+    if isinstance(value, str):
+        return _redact_keyed(key, value)
+    if isinstance(value, dict):
+        return {
+            redact(name) if isinstance(name, str) else name: _redact_value(
+                item, key=name if isinstance(name, str) else "", depth=depth + 1
+            )
+            for name, item in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [_redact_value(item, key=key, depth=depth + 1) for item in value]
+    return value
+
+
+def _redact_keyed(key: str, value: str) -> str:
+    """Redact a string whose key may say that the whole of it is a secret."""
+    kind = kind_of_name(key) if key else None
+    if kind == "password" and is_password(value, quoted=True, alone=True):
+        return "[REDACTED:password]"
+    if kind in {"token", "key", "secret"} and is_token(value, quoted=True):
+        return "[REDACTED:secret]"
+    return redact(value)
