@@ -4,25 +4,49 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
-# name -> what it shows; those marked with * need --data
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """What a benchmark shows, and what it takes from a folder of real conversations."""
+
+    shows: str
+    data: str | None = None  # a folder below the data, "" for all of it
+    needs_data: bool = False
+
+
 BENCHMARKS = {
-    "tokens": "the estimator beside a real tokenizer",
-    "redaction": "secrets: throughput, linearity, false positives",
-    "compress": "compress() at 100, 1,000 and 10,000 messages, beside hermes-agent 0.19.0",
+    "tokens": Benchmark(shows="the estimator beside a real tokenizer", data=""),
+    "redaction": Benchmark(shows="secrets: throughput, linearity, false positives", data=""),
+    "messages": Benchmark(shows="rules, repair and conversion beside a deep copy"),
+    "digest": Benchmark(shows="what a summariser reads, beside json", data=""),
+    "extractive_summary": Benchmark(shows="a summary without a model, beside splitting words", data=""),
+    "compress": Benchmark(shows="compress() at 100, 1,000 and 10,000 messages, beside hermes-agent 0.19.0"),
+    "store": Benchmark(shows="append, ingest, disk and memory beside bare SQLite", data=""),
+    "search": Benchmark(shows="latency and needles among 100,000 messages beside bare FTS5"),
+    "locomo": Benchmark(shows="natural-language recall, beside plain FTS5", data="locomo", needs_data=True),
 }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS], help="which ones (default: all)")
-    parser.add_argument("--data", help="a folder of real conversations; never copied")
+    parser.add_argument("names", nargs="*", help=f"which ones (default: all): {', '.join(BENCHMARKS)}")
+    parser.add_argument("--data", type=Path, help="a folder of real conversations; never copied")
     arguments = parser.parse_args()
+    if unknown := set(arguments.names) - BENCHMARKS.keys():
+        parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
     status = 0
     for name in arguments.names or BENCHMARKS:
-        print(f"\n## {name}: {BENCHMARKS[name]}\n", flush=True)
-        options = ["--data", arguments.data] if arguments.data and name in {"tokens", "redaction"} else []
+        benchmark = BENCHMARKS[name]
+        print(f"\n## {name}: {benchmark.shows}\n", flush=True)
+        if benchmark.needs_data and not arguments.data:
+            print("needs --data")
+            continue
+        with_data = arguments.data and benchmark.data is not None
+        options = ["--data", str(arguments.data / benchmark.data)] if with_data else []
         status |= int(import_module(f"benchmarks.{name}").main(options))
     return status
 

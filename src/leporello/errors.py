@@ -8,6 +8,10 @@
     ├── PluginError              a plugin that cannot be used: name, file, line and cause
     ├── EngineError              an engine that breaks its contract
     ├── RedactionError           text that could not be searched for secrets and is withheld
+    ├── StoreError               the store cannot be read or written: what, where, and what to do
+    │   ├── StoreBusyError       another process held the lock for too long
+    │   └── StaleWindowError     somebody else replaced the window first
+    ├── QueryError               a search that cannot be made: a broken expression, cursor or limit
     └── ModelError               what a model provider answered, in one vocabulary
         ├── AuthenticationError  the key is missing or refused
         ├── QuotaError           no credit left
@@ -92,6 +96,28 @@ class EngineError(LeporelloError):
 
 class RedactionError(LeporelloError):
     """Text that could not be searched for secrets, and is therefore withheld."""
+
+
+class StoreError(LeporelloError):
+    """The store cannot do what was asked; the text says what, where, and what to do."""
+
+    def __init__(self, problem: str, *, place: str = "", hint: str = "") -> None:
+        self.problem = problem
+        self.place = place
+        self.hint = hint
+        super().__init__(f"{place or 'store'}: {problem}" + (f" {hint}" if hint else ""))
+
+
+class StoreBusyError(StoreError):
+    """Another process held the lock for longer than the limit; nothing was written, the same call may succeed later."""
+
+
+class StaleWindowError(StoreError):
+    """The window was replaced since it was read; read it again and decide anew."""
+
+
+class QueryError(LeporelloError):
+    """A search that cannot be made; the text says what is wrong and what to do."""
 
 
 class ModelError(LeporelloError):

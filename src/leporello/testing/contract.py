@@ -14,7 +14,7 @@ Hermes plugins. What cannot be seen is reported as not checked, never as passed.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -96,9 +96,12 @@ class Kit:
         return [*messages, {"role": "user", "content": "Please go on with the next step."}]
 
 
-def check_engine(make: MakeEngine, *, conversations: int = 60) -> list[CheckResult]:
-    """Run every check against an engine class or factory."""
-    return [_result(name, title, check, Kit(make, conversations)) for name, (title, check) in CHECKS.items()]
+def check_engine(
+    make: MakeEngine, *, conversations: int = 60, checks: Iterable[str] | None = None
+) -> list[CheckResult]:
+    """Run the checks against an engine class or factory: all of `CHECKS`, or those that are named."""
+    names = CHECKS if checks is None else checks
+    return [_result(name, *CHECKS[name], Kit(make, conversations)) for name in names]
 
 
 def _result(name: str, title: str, check: Callable[[Kit], None], kit: Kit) -> CheckResult:

@@ -1,0 +1,229 @@
+"""How often a search finds what answers a question, on the LoCoMo conversations (evaluation data, never copied).
+
+    python -m benchmarks.locomo --data PATH [--json FILE]
+
+PATH is a file or a folder with `locomo*.json`. Every conversation is stored turn by turn; every question of categories
+1 to 4 that has evidence is searched for as it is asked. Reported per conversation and in total:
+
+- turns: the share of questions with a gold turn among the first 10 hits (bar 0.80);
+- sessions: the share of gold sessions among the first 10 distinct sessions of the hits (bar 0.95).
+
+The baselines of the same run are one plain FTS5 table (unicode61, all words of the question joined by OR), and one with
+stemming and without stop words. The last rows ask the same through `lcm_grep`, after the conversation was folded by
+the lossless engine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sqlite3
+import time
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leporello import LCMEngine
+from leporello.store import SearchFilter, open_store
+from leporello.store.search import search
+from leporello.store.search.words import STOP_WORDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from leporello.messages import Message
+
+TURN_BAR, SESSION_BAR = 0.80, 0.95
+_HITS, _SESSIONS, _DEPTH = 10, 10, 200
+_WINDOW = 16_000  # tokens; every conversation is longer
+_CATEGORIES = {1, 2, 3, 4}
+_TURN = re.compile(r"D\d+:\d+")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """One turn of a conversation; `id` is the name by which the evidence refers to it."""
+
+    id: str
+    session: int
+    message: Message
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """A question and the turns that answer it."""
+
+    text: str
+    gold: frozenset[str]
+    category: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversation:
+    """A conversation with its questions."""
+
+    name: str
+    turns: tuple[Turn, ...]
+    questions: tuple[Question, ...]
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """What a method found in a conversation."""
+
+    turns: list[bool] = field(default_factory=list)
+    sessions: list[float] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+
+    def row(self) -> tuple[float, float, float]:
+        """Return the share of turns and of sessions, and the median milliseconds of a search."""
+        count = max(1, len(self.turns))
+        middle = sorted(self.seconds)[len(self.seconds) // 2] * 1000 if self.seconds else 0.0
+        return sum(self.turns) / count, sum(self.sessions) / count, middle
+
+
+def conversations(path: Path) -> Iterator[Conversation]:
+    """Read the conversations of a file, or of the files of a folder."""
+    files = sorted(path.rglob("locomo*.json")) if path.is_dir() else [path]
+    for file in files:
+        for raw in json.loads(file.read_text(encoding="utf-8")):
+            turns = tuple(_turns(raw["conversation"]))
+            questions = tuple(_questions(raw["qa"], {turn.id for turn in turns}))
+            yield Conversation(name=raw["sample_id"], turns=turns, questions=questions)
+
+
+def _turns(raw: dict[str, Any]) -> Iterator[Turn]:
+    first = raw["speaker_a"]
+    sessions = sorted(int(key.removeprefix("session_")) for key in raw if re.fullmatch(r"session_\d+", key))
+    for session in sessions:
+        start = datetime.strptime(raw[f"session_{session}_date_time"], "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
+        for index, turn in enumerate(raw[f"session_{session}"]):
+            message = {
+                "role": "user" if turn["speaker"] == first else "assistant",
+                "name": turn["speaker"],
+                "content": turn["text"],
+                "timestamp": (start + timedelta(seconds=index)).isoformat(),
+            }
+            yield Turn(id=turn["dia_id"], session=session, message=message)
+
+
+def _questions(raw: list[dict[str, Any]], known: set[str]) -> Iterator[Question]:
+    for entry in raw:
+        gold = frozenset(turn for text in entry.get("evidence", ()) for turn in _TURN.findall(text)) & known
+        if entry["category"] in _CATEGORIES and gold:
+            yield Question(text=entry["question"], gold=gold, category=entry["category"])
+
+
+def stored(conversation: Conversation) -> Callable[[str], list[Turn]]:
+    """Search the conversation in a store of its own."""
+    store = open_store(":memory:")
+    store.ensure(conversation.name)
+    ids = store.append(conversation.name, [turn.message for turn in conversation.turns])
+    by_id = dict(zip(ids, conversation.turns, strict=True))
+    scope = SearchFilter(conversation=conversation.name)
+
+    def find(question: str) -> list[Turn]:
+        return [by_id[hit.id] for hit in search(store, question, filter=scope, limit=_DEPTH).hits]
+
+    return find
+
+
+def plain(conversation: Conversation, *, tokenizer: str, stop_words: frozenset[str]) -> Callable[[str], list[Turn]]:
+    """Search the conversation in a bare FTS5 table, by its own BM25."""
+    connection = sqlite3.connect(":memory:")
+    connection.execute(f"CREATE VIRTUAL TABLE bare USING fts5(text, tokenize='{tokenizer}')")
+    connection.executemany(
+        "INSERT INTO bare (rowid, text) VALUES (?, ?)",
+        [(number, turn.message["content"]) for number, turn in enumerate(conversation.turns)],
+    )
+
+    def find(question: str) -> list[Turn]:
+        words = [word for word in re.findall(r"\w+", question.lower()) if word not in stop_words]
+        match = " OR ".join(f'"{word}"' for word in words)
+        rows = connection.execute("SELECT rowid FROM bare WHERE bare MATCH ? ORDER BY rank LIMIT ?", (match, _DEPTH))
+        return [conversation.turns[row[0]] for row in rows] if match else []
+
+    return find
+
+
+def folded(conversation: Conversation) -> Callable[[str], list[Turn]]:
+    """Fold the conversation with the lossless engine, and search it with its tool."""
+    engine = LCMEngine(context_length=_WINDOW, store=":memory:")
+    engine.on_session_start(conversation.name)
+    engine.compress([turn.message for turn in conversation.turns])
+    ids = [stored.id for stored in engine.store.messages(engine.conversation)]
+    by_id = dict(zip(ids, conversation.turns, strict=True))
+
+    def find(question: str) -> list[Turn]:
+        found: list[Turn] = []
+        arguments: dict[str, Any] = {"query": question, "limit": _DEPTH}
+        while len(found) < _DEPTH and arguments.get("cursor") != "":
+            answer = json.loads(engine.handle_tool_call("lcm_grep", arguments))
+            found += [by_id[result["id"]] for result in answer["results"]]
+            arguments["cursor"] = answer["cursor"] or ""
+        return found
+
+    return find
+
+
+METHODS: dict[str, Callable[[Conversation], Callable[[str], list[Turn]]]] = {
+    "plain FTS5": lambda c: plain(c, tokenizer="unicode61", stop_words=frozenset()),
+    "FTS5, stems, no stop words": lambda c: plain(c, tokenizer="porter unicode61", stop_words=STOP_WORDS),
+    "leporello": stored,
+    "leporello, folded, lcm_grep": folded,
+}
+
+
+def measured(conversation: Conversation, find: Callable[[str], list[Turn]]) -> Tally:
+    """Ask all questions of a conversation."""
+    session_of = {turn.id: turn.session for turn in conversation.turns}
+    tally = Tally()
+    for question in conversation.questions:
+        start = time.perf_counter()
+        found = find(question.text)
+        tally.seconds.append(time.perf_counter() - start)
+        tally.turns.append(any(turn.id in question.gold for turn in found[:_HITS]))
+        gold = {session_of[turn] for turn in question.gold}
+        first = set(list(dict.fromkeys(turn.session for turn in found))[:_SESSIONS])
+        tally.sessions.append(len(gold & first) / len(gold))
+    return tally
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True, help="a file or folder with locomo*.json")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    arguments = parser.parse_args(argv)
+    tallies: dict[str, dict[str, Tally]] = {method: {} for method in METHODS}
+    for conversation in conversations(arguments.data):
+        for method, make in METHODS.items():
+            tallies[method][conversation.name] = measured(conversation, make(conversation))
+    figures = {method: _figures(by_name) for method, by_name in tallies.items()}
+    _print(figures)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(figures, indent=2), encoding="utf-8")
+    turns, sessions, _ = figures["leporello"]["total"]
+    return 0 if turns >= TURN_BAR and sessions >= SESSION_BAR else 1
+
+
+def _figures(by_name: dict[str, Tally]) -> dict[str, tuple[float, float, float]]:
+    total = Tally()
+    for tally in by_name.values():
+        total.turns += tally.turns
+        total.sessions += tally.sessions
+        total.seconds += tally.seconds
+    return {**{name: tally.row() for name, tally in by_name.items()}, "total": total.row()}
+
+
+def _print(figures: dict[str, dict[str, tuple[float, float, float]]]) -> None:
+    print(f"{'method':28} {'conversation':14} {'turns':>7} {'sessions':>9} {'ms':>6}")
+    for method, rows in figures.items():
+        for name, (turns, sessions, middle) in rows.items():
+            print(f"{method:28} {name:14} {turns:7.3f} {sessions:9.3f} {middle:6.1f}")
+    print(f"{'bar':28} {'total':14} {TURN_BAR:7.3f} {SESSION_BAR:9.3f}")
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,191 @@
+"""Messages as bytes, and back, exactly.
+
+The verbatim bytes of a message are compact JSON with every non-ASCII character escaped and the keys in the order they
+came in, so NUL, lone surrogates, large integers and floats survive. Long strings are kept once, by the hash of their
+content, compressed: in the stored body an empty string stands in their place, and `refs` says what belongs where. Since
+the references stand beside the body, no value of a message can be mistaken for one.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from math import isfinite
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from leporello.errors import MessageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from leporello.messages import Message
+
+LONG: Final = 2_048  # characters; shorter strings stay in the body
+MAX_DEPTH: Final = 200
+MAX_BITS: Final = 14_000  # Python reads and writes integers of at most 4,300 digits
+HASH_SIZE: Final = 16
+
+_ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False, check_circular=False)
+_ESCAPES_WORTH_PACKING = 12  # an escape of six bytes per so many bytes: compressing pays
+_PACKED = b"\x78"  # how zlib data begins; a JSON object begins with a brace
+
+Path: TypeAlias = tuple[str | int, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoded:
+    """A message as it is stored: its verbatim bytes, the body without long strings, and those strings by their hash."""
+
+    verbatim: bytes
+    body: bytes
+    refs: str | None = None
+    payloads: dict[bytes, bytes] = field(default_factory=dict)
+
+
+def verbatim(message: Any, path: str = "message") -> bytes:
+    """Return a message as JSON bytes; a value that is not JSON is refused with its path."""
+    if not isinstance(message, dict):
+        raise MessageError(f"a message is a dict, not {type(message).__name__}.", path=path)
+    if not _is_json(message, 0):
+        _refuse(message, path)
+    return _ENCODER.encode(message).encode("ascii")
+
+
+def encode(message: Any, path: str = "message") -> Encoded:
+    """Return what is stored for a message; a value that is not JSON is refused with its path."""
+    data = verbatim(message, path)
+    if len(data) < LONG:
+        return Encoded(verbatim=data, body=_packed(data))
+    texts = list(_long_strings(message, ()))
+    if not texts:
+        return Encoded(verbatim=data, body=_packed(data))
+    short = message
+    refs, payloads = [], {}
+    for place, text in texts:
+        raw = text.encode("utf-8", "surrogatepass")
+        key = content_hash(raw)
+        short = _replaced(short, place, "")
+        refs.append([key.hex(), *place])
+        payloads[key] = zlib.compress(raw, 1)
+    return Encoded(
+        verbatim=data,
+        body=_packed(_ENCODER.encode(short).encode("ascii")),
+        refs=_ENCODER.encode(refs),
+        payloads=payloads,
+    )
+
+
+def decode(body: bytes, refs: str | None = None, payloads: Mapping[bytes, bytes] | None = None) -> Message:
+    """Return the message of a stored body; `payloads` holds the compressed strings that `refs` names."""
+    message: Message = json.loads(_unpacked(body))
+    for key, *place in json.loads(refs) if refs else ():
+        raw = zlib.decompress((payloads or {})[bytes.fromhex(key)])
+        target: Any = message
+        for step in place[:-1]:
+            target = target[step]
+        target[place[-1]] = raw.decode("utf-8", "surrogatepass")
+    return message
+
+
+UNREADABLE: Final = (ValueError, KeyError, IndexError, TypeError, zlib.error)
+"""What `decode` raises for a damaged body."""
+
+
+def payload_keys(refs: str | None) -> list[bytes]:
+    """Return the hashes of the payloads that a stored message refers to."""
+    return [bytes.fromhex(key) for key, *_ in json.loads(refs)] if refs else []
+
+
+def is_canonical(body: bytes) -> bool:
+    """Tell whether a stored body has exactly the bytes that storing it again would write."""
+    data = _unpacked(body)
+    return _ENCODER.encode(json.loads(data)).encode("ascii") == data and _packed(data) == body
+
+
+def content_hash(raw: bytes) -> bytes:
+    """Return the name of a payload."""
+    return blake2b(raw, digest_size=HASH_SIZE).digest()
+
+
+def next_chain(chain: bytes, data: bytes) -> bytes:
+    """Return the chain after a message: the hash of the chain before it and of its verbatim bytes."""
+    return blake2b(data, digest_size=HASH_SIZE, key=chain).digest()
+
+
+def _packed(data: bytes) -> bytes:
+    """Compress a body that consists of escapes for a good part, as text in other scripts does."""
+    if data.count(b"\\u") * _ESCAPES_WORTH_PACKING < len(data):
+        return data
+    return zlib.compress(data, 1)
+
+
+def _unpacked(body: bytes) -> bytes:
+    return zlib.decompress(body) if body.startswith(_PACKED) else body
+
+
+def _long_strings(value: Any, place: Path) -> Iterator[tuple[Path, str]]:
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    for key, item in items:
+        if isinstance(item, str):
+            if len(item) >= LONG:
+                yield (*place, key), item
+        elif isinstance(item, (dict, list)):
+            yield from _long_strings(item, (*place, key))
+
+
+def _replaced(value: Any, place: Path, text: str) -> Any:
+    """Return a copy of a container in which one string is another; all the rest is shared."""
+    if not place:
+        return text
+    copy: Any = dict(value) if isinstance(value, dict) else list(value)
+    copy[place[0]] = _replaced(value[place[0]], place[1:], text)
+    return copy
+
+
+def _is_json(value: Any, depth: int) -> bool:
+    """Tell, fast, whether a container comes back from JSON with equal values."""
+    if depth >= MAX_DEPTH:
+        return False
+    if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str):
+                return False
+        value = value.values()
+    for item in value:
+        if isinstance(item, str):
+            continue
+        if not (_is_json(item, depth + 1) if isinstance(item, (dict, list)) else _is_scalar(item)):
+            return False
+    return True
+
+
+def _is_scalar(value: Any) -> bool:
+    if isinstance(value, float):
+        return isfinite(value)
+    return value is None or (isinstance(value, int) and value.bit_length() <= MAX_BITS)
+
+
+def _refuse(value: Any, path: str, depth: int = 0) -> None:
+    """Raise for the first value that is not JSON."""
+    if depth >= MAX_DEPTH:
+        raise MessageError(f"nested more than {MAX_DEPTH} levels deep.", path=path[:200])
+    if isinstance(value, dict):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise MessageError(f"the key {key!r} is not text; JSON objects have no other keys.", path=path)
+            _refuse(item, f"{path}.{key}", depth + 1)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _refuse(item, f"{path}[{index}]", depth + 1)
+    elif not isinstance(value, str) and not _is_scalar(value):
+        raise MessageError(f"{_shown(value)} is not JSON; pass text, a number, a list or a dict.", path=path)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, float):
+        return repr(value)
+    if isinstance(value, int):
+        return "an integer of more than 4,200 digits"
+    return f"a value of type {type(value).__name__}"

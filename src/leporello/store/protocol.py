@@ -1,0 +1,394 @@
+"""What a store can do, whatever database is behind it.
+
+All methods are safe to call from any thread and from several processes. Times are seconds since the epoch, from the
+injected clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from leporello.messages import Message
+
+WindowItem: TypeAlias = dict[str, Any]
+"""{"m": message id} | {"n": node id} | {"t": text, "role": role}"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stored:
+    """A message as it is kept: `id` is short and stable ("m12"), `seq` the order of arrival, `place` the live order."""
+
+    id: str
+    conversation: str
+    seq: int
+    place: float
+    message: Message
+    role: str
+    name: str
+    tool: str
+    time: float
+    tokens: int
+    fingerprint: str
+    superseded: bool = False
+    system: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ingested:
+    """What storing a list did.
+
+    `ids` has one entry per message of `messages[start:]`: its id, or None for a derived message. After the full
+    reconciliation `start` is 0; else only the end of the list was looked at, whatever its length.
+    """
+
+    ids: tuple[str | None, ...]
+    start: int = 0
+    added: tuple[str, ...] = ()
+    superseded: tuple[str, ...] = ()
+    full: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cover:
+    """A run of messages that a leaf covers, by seq; `start` and `stop` are set for a part of one long message."""
+
+    first_seq: int
+    last_seq: int
+    start: int | None = None
+    stop: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A node of the summary DAG: a leaf covers messages, a condensed node covers nodes."""
+
+    id: str = ""
+    level: int
+    text: str
+    tokens: int
+    source_tokens: int
+    made_by: Literal["model", "extract"]
+    covers: tuple[Cover, ...] = ()
+    children: tuple[str, ...] = ()
+    first_seq: int
+    last_seq: int
+    messages: int
+    time_from: float
+    time_to: float
+    state: Literal["prepared", "published", "retired"] = "prepared"
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """A conversation's window: its version and its items in order."""
+
+    version: int = 0
+    items: tuple[WindowItem, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A row of the journal: one request to the model, or one compaction."""
+
+    number: int = 0
+    time: float = 0.0
+    reason: str
+    keep: int
+    added: tuple[WindowItem, ...]
+    usage: dict[str, Any] = field(default_factory=dict)
+    cost_usd: float | None = None
+    prefix: str = ""
+    report: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Artifact:
+    """Something exact that happened: a file touched, a command run, an error, a decision, a value; and where."""
+
+    kind: str
+    value: str
+    note: str = ""
+    message: str = ""
+    time: float = 0.0
+    count: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """Work for later; `key` makes equal work one job."""
+
+    id: int
+    conversation: str
+    owner: str
+    kind: str
+    key: str
+    payload: dict[str, Any]
+    attempts: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConversationInfo:
+    """A conversation in a list."""
+
+    key: str
+    owner: str
+    messages: int
+    superseded: int
+    nodes: int
+    created: float
+    updated: float
+    ended: float | None
+    meta: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Candidate:
+    """A message that a search found, with what ranking needs."""
+
+    id: str
+    conversation: str
+    seq: int
+    place: float
+    role: str
+    name: str
+    tool: str
+    time: float
+    score: float
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchFilter:
+    """What a search is limited to; None means any."""
+
+    conversation: str | None = None
+    owner: str = ""
+    role: str | None = None
+    tool: str | None = None
+    name: str | None = None
+    since: float | None = None
+    until: float | None = None
+    superseded: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Deletion:
+    """What was, or would be, deleted."""
+
+    conversation: str
+    owner: str
+    messages: int
+    first_seq: int
+    last_seq: int
+    whole: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """Something that a check found wrong, and where."""
+
+    where: str
+    problem: str
+
+
+class Store(Protocol):
+    """A place where conversations are kept."""
+
+    @property
+    def url(self) -> str:
+        """Where it is, without secrets."""
+
+    # conversations
+
+    def ensure(self, conversation: str, *, owner: str = "", meta: dict[str, Any] | None = None) -> ConversationInfo:
+        """Open a conversation, creating it when it is new."""
+
+    def info(self, conversation: str, *, owner: str = "") -> ConversationInfo | None:
+        """Describe a conversation, or return None."""
+
+    def conversations(self, *, owner: str | None = None) -> Iterator[ConversationInfo]:
+        """List conversations, the newest first; None: of every owner."""
+
+    def end(self, conversation: str, *, owner: str = "") -> None:
+        """Mark a conversation as ended; storing to it again resumes it."""
+
+    # messages
+
+    def append(self, conversation: str, messages: Sequence[Message], *, owner: str = "") -> tuple[str, ...]:
+        """Append messages by position, for a host that knows what is new; returns their ids."""
+
+    def ingest(
+        self, conversation: str, messages: Sequence[Message], *, owner: str = "", full: bool = False
+    ) -> Ingested:
+        """Store what is new in a host's whole list; `full` forces the full reconciliation."""
+
+    def emitted(self, conversation: str, messages: Sequence[tuple[Message, str | None]], *, owner: str = "") -> None:
+        """Register messages that an engine made, each with the id of the message it contains, if any."""
+
+    def supersede(self, conversation: str, ids: Iterable[str], *, owner: str = "") -> None:
+        """Mark messages as taken back, for a host that knows it; they stay stored."""
+
+    def get(self, ids: Iterable[str], *, owner: str = "") -> dict[str, Stored]:
+        """Fetch messages by id; unknown ids, and those of other owners, are left out."""
+
+    def messages(
+        self,
+        conversation: str,
+        *,
+        owner: str = "",
+        first: int | None = None,
+        last: int | None = None,
+        superseded: bool = False,
+        system: bool = False,
+        newest_first: bool = False,
+    ) -> Iterator[Stored]:
+        """Read messages in live order, by a range of seq; with `superseded` and `system` those too."""
+
+    def neighbours(self, id: str, *, before: int, after: int, owner: str = "") -> list[Stored]:  # noqa: A002 - its name
+        """Return a message with those around it, in live order."""
+
+    # the DAG
+
+    def add_nodes(self, conversation: str, nodes: Sequence[Node], *, owner: str = "") -> list[Node]:
+        """Keep prepared nodes; returns them with their ids."""
+
+    def nodes(self, conversation: str, *, owner: str = "", states: Sequence[str] = ("published",)) -> list[Node]:
+        """Return the nodes of a conversation, oldest first."""
+
+    def node(self, id: str, *, owner: str = "") -> Node | None:  # noqa: A002 - its name
+        """Return one node."""
+
+    def covering(self, ids: Sequence[str], *, owner: str = "") -> dict[str, str]:
+        """Map message ids to the id of the published leaf that covers each; those in no leaf are left out."""
+
+    # windows and the journal
+
+    def window(self, conversation: str, *, owner: str = "") -> Window:
+        """Return the current window."""
+
+    def window_at(self, conversation: str, number: int, *, owner: str = "") -> tuple[WindowItem, ...]:
+        """Return the window as it was after the journal row with this number."""
+
+    def save_window(
+        self,
+        conversation: str,
+        window: Window,
+        request: Request,
+        *,
+        owner: str = "",
+        publish: Sequence[str] = (),
+        retire: Sequence[str] = (),
+    ) -> Window:
+        """Replace the window, publish and retire nodes and write the journal row, all at once.
+
+        The row's `keep` and `added` are worked out from the two windows. Raises `StaleWindowError` when the window has
+        another version than `window.version`.
+        """
+
+    def record_request(self, conversation: str, request: Request, *, owner: str = "") -> int:
+        """Write a journal row for a request that only added to the window's end; its version stays."""
+
+    def requests(self, conversation: str, *, owner: str = "", last: int | None = None) -> list[Request]:
+        """Return journal rows, oldest first."""
+
+    # artifacts
+
+    def add_artifacts(self, conversation: str, artifacts: Sequence[Artifact], *, owner: str = "") -> None:
+        """Add to the artifact trail; equal ones of one message are one."""
+
+    def artifacts(
+        self,
+        conversation: str,
+        *,
+        owner: str = "",
+        kind: str | None = None,
+        query: str | None = None,
+        limit: int = 50,
+        before: int | None = None,
+    ) -> list[tuple[int, Artifact]]:
+        """Return artifacts with their row numbers, newest first; `before` continues a list."""
+
+    # who may write, and work for later
+
+    def acquire(self, conversation: str, token: str, *, seconds: float, owner: str = "") -> bool:
+        """Take or prolong the lease of a conversation."""
+
+    def release(self, conversation: str, token: str, *, owner: str = "") -> None:
+        """Give the lease back."""
+
+    def add_job(
+        self, conversation: str, kind: str, key: str, payload: dict[str, Any], *, owner: str = "", delay: float = 0.0
+    ) -> None:
+        """Put work down for later; a job with the same kind and key is not added twice."""
+
+    def claim_job(self, worker: str, *, seconds: float, conversation: str | None = None) -> Job | None:
+        """Claim the oldest job that is due, or whose claim expired."""
+
+    def finish_job(self, job: Job, *, retry_in: float | None = None) -> None:
+        """Remove a job, or put it back for later."""
+
+    # search
+
+    def candidates(
+        self,
+        match: str,
+        *,
+        filter: SearchFilter,  # noqa: A002 - its name
+        limit: int,
+        newest_first: bool,
+    ) -> list[Candidate]:
+        """Return at most `limit` messages that match a prepared query, by score or newest first."""
+
+    def term_counts(self, terms: Sequence[str]) -> tuple[int, dict[str, int]]:
+        """Return about how many messages the index has, and about in how many each term occurs."""
+
+    def index_backlog(self) -> int:
+        """Return how many messages the index still lacks, at most, because the text preparation has changed."""
+
+    def rebuild_index(self) -> None:
+        """Make the index anew; others may read and write meanwhile."""
+
+    # deletion, export and import
+
+    def delete(
+        self,
+        conversation: str,
+        *,
+        owner: str = "",
+        first: int | None = None,
+        last: int | None = None,
+        reason: str = "deleted",
+        dry_run: bool = False,
+    ) -> Deletion:
+        """Delete a conversation, or a range of its messages by seq, and leave a tombstone."""
+
+    def gc(self, *, older_than: float, owner: str | None = None, dry_run: bool = False) -> list[Deletion]:
+        """Delete what is older than so many seconds: whole conversations, and the oldest messages of the others."""
+
+    def export(self, conversation: str, *, owner: str = "") -> Iterator[str]:
+        """Write a conversation as JSON lines, without their line ends."""
+
+    def import_lines(self, lines: Iterable[str], *, conversation: str | None = None, owner: str | None = None) -> str:
+        """Read an exported conversation into a new one, completely or not at all; returns its key."""
+
+    # care
+
+    def check_chain(self, conversation: str, *, owner: str = "") -> list[Finding]:
+        """Prove that a conversation's messages are all there, unchanged and in order, across deletions."""
+
+    def check_index(self, conversation: str | None = None, *, owner: str = "") -> list[Finding]:
+        """Return what the index lacks, and what it has too much."""
+
+    def check_file(self) -> list[Finding]:
+        """Check the store itself, apart from what it holds."""
+
+    def backup(self, path: str) -> None:
+        """Write a consistent copy while in use."""
+
+    def close(self) -> None:
+        """Give back connections."""

@@ -1,0 +1,83 @@
+"""Where a list of hits goes on: an opaque text that stays right while new messages arrive."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from dataclasses import dataclass, field
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Final
+
+from leporello.errors import QueryError
+
+if TYPE_CHECKING:
+    from leporello.store.protocol import SearchFilter
+
+_VERSION: Final = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cursor:
+    """What the next page needs to be cut from the same list: the newest message and the statistics of the first page.
+
+    A walk through messages goes on in a conversation, before a seq.
+    """
+
+    search: str
+    newest: int
+    offset: int = 0
+    given: int = 0
+    messages: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
+    position: tuple[str, int] | None = None
+
+
+def encode(cursor: Cursor) -> str:
+    """Return a cursor as text."""
+    values = [
+        _VERSION,
+        cursor.search,
+        cursor.newest,
+        cursor.offset,
+        cursor.given,
+        cursor.messages,
+        cursor.counts,
+        cursor.position,
+    ]
+    return base64.urlsafe_b64encode(json.dumps(values, separators=(",", ":")).encode()).decode().rstrip("=")
+
+
+def decode(text: str, *, search: str) -> Cursor:
+    """Read a cursor; it must come from the same search."""
+    try:
+        values = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (binascii.Error, ValueError, RecursionError):
+        values = None
+    match values:
+        case [1, str(name), int(newest), int(offset), int(given), int(messages), dict(counts), position]:
+            if name != search:
+                raise QueryError("The cursor belongs to another search. Repeat that search, or leave the cursor out.")
+            numbers = {term: count for term, count in counts.items() if isinstance(count, int)}
+            return Cursor(
+                search=name,
+                newest=max(0, newest),
+                offset=max(0, offset),
+                given=given,
+                messages=messages,
+                counts=numbers,
+                position=_position(position),
+            )
+    raise QueryError("The cursor cannot be read. Use the one from the last answer as it is, or leave it out.")
+
+
+def _position(value: object) -> tuple[str, int] | None:
+    match value:
+        case [str(conversation), int(seq)]:
+            return conversation, seq
+    return None
+
+
+def name_of(text: str, filter: SearchFilter, *, sort: str, regex: bool) -> str:  # noqa: A002 - its name
+    """Return a short name of a search, by which its cursors are recognised."""
+    return blake2b(repr((text, filter, sort, regex)).encode("utf-8", "replace"), digest_size=6).hexdigest()

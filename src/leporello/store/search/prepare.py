@@ -1,0 +1,152 @@
+"""What is indexed for a message: one line of terms, the same for every database.
+
+A term is a run of letters and digits, folded (case, accents, compatibility forms) and stemmed; characters of scripts
+that are written without spaces, and emoji and other symbols, are terms of their own. Everything else separates, so an
+identifier, a path or a uuid is a phrase of its parts. Queries are cut by the same functions, so whatever stands in a
+message is found by writing it down again. All of it takes time in proportion to the length of the text.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import unicodedata
+from typing import TYPE_CHECKING, Any
+
+from leporello.messages import parts_of, text_of, tool_calls_of
+from leporello.redact import redact, redact_value
+from leporello.store.search.stem import stem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leporello.messages import Message
+
+PREPARE_VERSION = 1
+"""Changes whenever the same message would be indexed differently; an index of another version must be made again."""
+
+FTS_DDL = """CREATE VIRTUAL TABLE IF NOT EXISTS search USING fts5(text, content='', tokenize='ascii')"""
+"""The terms are ready-made, so the plainest tokenizer is right: only ASCII characters separate."""
+
+_LONGEST_TERM = 128
+_DEEPEST_JSON = 100
+
+# Scripts without spaces between words: Thai to Myanmar, Khmer, kana, Han, Yi, hangul and their extensions.
+_APART = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\u2fff\u3005-\u3007\u3021-\u3029\u3031-\u3035\u3038-\u303b"
+    "\u3040-\u312f\u3130-\u31ff\u3400-\u4dbf\u4e00-\u9fff\ua000-\ua48f\uac00-\ud7a3\uf900-\ufaff\uff66-\uffdc"
+    "\U0001b000-\U0001b16f\U00020000-\U0003ffff"
+)
+_SYMBOLS = "\u00a2-\u00a9\u00ac\u00ae-\u00b1\u20a0-\u20cf\u2100-\u214f\u2190-\u2bff\u3200-\u33ff\U0001f000-\U0001fbff"
+_INDIC = "\u0900-\u0963\u0966-\u0dff"  # their vowel signs are marks, which \w leaves out
+_TERM = re.compile(
+    rf"[{_APART}{_SYMBOLS}]|[^\W_{_APART}{_SYMBOLS}]+(?:[{_INDIC}]+[^\W_{_APART}{_SYMBOLS}]*)*|[{_INDIC}]+"
+)
+_ALONE = re.compile(f"[{_APART}]")
+_PIECES = re.compile("[\u1100-\u11ff]+|[\u3040-\u30ff][\u3099\u309a]")  # hangul and kana written in pieces
+_ASCII_TERM = re.compile(r"[a-z0-9]+")
+_SEPARATOR = re.compile(r"[\x00-/:-`{-\x7f]")  # a compatibility form may be spelt with spaces or slashes
+# Accents and points that stand after their letter, soft hyphens, joiners and variation selectors.
+_INVISIBLE = re.compile("[\u00ad\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u200c\u200d\ufe00-\ufe0f]")
+
+
+def prepared_text(message: Message) -> str:
+    """Return the line of terms to index for a message: who speaks, the text, calls and their arguments; no secrets."""
+    return " ".join(stemmed_terms("\n".join(_redacted_pieces(message))))
+
+
+def plain_text(message: Message) -> str:
+    """Return what a search of this message looks at, as it was written: for ranking and snippets, not for an index."""
+    return "\n".join(piece for piece in (_said(message), *_called(message)) if piece)
+
+
+def stemmed_terms(text: str) -> list[str]:
+    """Cut a text into index terms."""
+    return list(map(stem, folded_terms(text)))
+
+
+def folded_terms(text: str) -> list[str]:
+    """Cut a text into terms without stemming them: what an exact search compares."""
+    if text.isascii():
+        terms = _ASCII_TERM.findall(text.lower())
+    else:
+        terms = [t if t.isascii() or "\u2e80" <= t[0] <= "\ud7a3" else _folded(t) for t in _terms(text)]
+    return terms if max(map(len, terms), default=0) <= _LONGEST_TERM else list(_cut(terms))
+
+
+def set_apart(term: str) -> bool:
+    """Tell whether a term is one character of a script that is written without spaces."""
+    return _ALONE.fullmatch(term) is not None
+
+
+def _terms(text: str) -> list[str]:
+    whole = _PIECES.sub(lambda match: unicodedata.normalize("NFC", match[0]), text.casefold())
+    return _TERM.findall(_INVISIBLE.sub("", whole))
+
+
+def _folded(term: str) -> str:
+    """Fold compatibility forms and accents of a word; a symbol stays as it is."""
+    if len(term) == 1 and not term.isalpha():
+        return term
+    plain = _INVISIBLE.sub("", unicodedata.normalize("NFKD", term)).casefold()
+    return _SEPARATOR.sub("", plain) or term
+
+
+def _cut(terms: list[str]) -> Iterator[str]:
+    for term in terms:
+        for start in range(0, len(term), _LONGEST_TERM):
+            yield term[start : start + _LONGEST_TERM]
+
+
+def _redacted_pieces(message: Message) -> Iterator[str]:
+    name = message.get("name")
+    if isinstance(name, str):
+        yield redact(name)
+    yield redact(_said(message))
+    for call in tool_calls_of(message):
+        yield call.name
+        yield "\n".join(_leaves(redact_value(call.arguments))) if call.arguments else redact(call.raw)
+
+
+def _said(message: Message) -> str:
+    """Return the text of a message; a tool's JSON answer is read, so that escapes do not glue words together."""
+    text = text_of(message)
+    other = [str(part["refusal"]) for part in parts_of(message) if isinstance(part.get("refusal"), str)]
+    text = "\n".join([text, *other]) if other else text
+    return "\n".join(_leaves(_json(text), keys=True)) if "\\" in text and text.lstrip()[:1] in {"{", "["} else text
+
+
+def _called(message: Message) -> Iterator[str]:
+    for call in tool_calls_of(message):
+        yield call.name
+        yield "\n".join(_leaves(call.arguments)) if call.arguments else call.raw
+
+
+def _json(text: str) -> Any:
+    """Read JSON with its numbers as written and repeated keys kept; text that is no JSON is returned as it is."""
+    try:
+        return json.loads(text, parse_float=str, parse_int=str, object_pairs_hook=_Pairs)
+    except (ValueError, RecursionError):
+        return text
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """The members of a JSON object, in order."""
+
+
+def _leaves(value: Any, *, keys: bool = False, depth: int = 0) -> Iterator[str]:
+    """Walk a JSON value's strings and numbers; with `keys`, the names of members too."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, bool) or value is None:
+        return
+    elif isinstance(value, int | float) or depth > _DEEPEST_JSON:
+        yield str(value)
+    elif isinstance(value, dict | _Pairs):
+        for key, item in value.items() if isinstance(value, dict) else value:
+            if keys:
+                yield str(key)
+            yield from _leaves(item, keys=keys, depth=depth + 1)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _leaves(item, keys=keys, depth=depth + 1)

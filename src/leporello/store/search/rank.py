@@ -1,0 +1,203 @@
+"""The ranking: one pure function over a bounded number of candidates and the statistics of their terms.
+
+A question is answered by a message, but its words are often spread over what stands around it: somebody asks where the
+keys are, somebody else answers "on the shelf". So a message's score is a sum of BM25 scores: of the message itself, of
+it with its direct neighbours, of it with three neighbours on either side, and of its whole sitting, each wider circle
+with half the weight of the message. A speaker or a date that the question names counts like the rarest of its words.
+Of equals the oldest comes first: there it was said for the first time.
+
+An exact search ranks by how literally the query stands in the message, then by BM25, then the newest first.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from leporello.store.search.counting import count, has_words, readable
+from leporello.store.search.prepare import folded_terms
+from leporello.store.search.stem import stem
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from leporello.store.protocol import Candidate
+    from leporello.store.search.query import Query
+
+K1: Final = 1.2
+B: Final = 0.75
+CIRCLES: Final = {1: 0.5, 3: 0.5}
+"""The weight of a message with so many neighbours on either side; alone it has the weight 1."""
+SITTING: Final = 0.5
+"""The weight of all that was said without a pause."""
+SPEAKER: Final = 1.0
+"""The weight of the named speaker, as a share of the rarest word's."""
+DATE: Final = 1.0
+"""The weight of the named month, and again of the named day, as a share of the rarest word's."""
+PAUSE: Final = 3_600.0
+
+_MONTH_NAMES: Final = "january february march april may june july august september october november december"
+_MONTHS: Final = {name: number for number, name in enumerate(_MONTH_NAMES.split(), start=1)}
+_DAY: Final = re.compile(r"[1-9]|[12]\d|3[01]")
+_YEAR: Final = re.compile(r"(?:19|20)\d\d")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Statistics:
+    """How many messages there are, and in how many of them each term occurs."""
+
+    messages: int
+    counts: dict[str, int]
+
+    def count(self, term: str) -> int:
+        """Return in how many messages a term occurs; for a phrase, at most how many."""
+        return min(self.counts.get(part, 0) for part in term.split(" "))
+
+    def rarity(self, term: str) -> float:
+        """Return the inverse document frequency of a term; of a phrase, that of its rarest term."""
+        among = min(self.count(term), self.messages)
+        return math.log(1 + (self.messages - among + 0.5) / (among + 0.5))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ranked:
+    """A candidate with its score; `exact` is 2 when all of the query stands in it as written, 1 in the same words."""
+
+    candidate: Candidate
+    score: float
+    exact: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Read:
+    """A candidate with how often it has each term."""
+
+    candidate: Candidate
+    length: float
+    counts: tuple[int, ...]
+
+
+def ranked(query: Query, candidates: Iterable[Candidate], statistics: Statistics, *, question: bool) -> list[Ranked]:
+    """Rank candidates, the best first."""
+    candidates = list(candidates)
+    return _by_answer(query, candidates, statistics) if question else _by_exactness(query, candidates, statistics)
+
+
+def _by_exactness(query: Query, candidates: list[Candidate], statistics: Statistics) -> list[Ranked]:
+    terms = tuple(dict.fromkeys(" ".join(phrase.stems) for phrase in query.phrases))
+    rarities = [statistics.rarity(term) for term in terms]
+    read = [_read(candidate, terms) for candidate in candidates]
+    usual = _usual_length(read)
+    found = [
+        Ranked(
+            candidate=each.candidate,
+            score=_bm25(each.counts, each.length / usual, rarities),
+            exact=exactness(query, each.candidate.text),
+        )
+        for each in read
+    ]
+    found = [each for each in found if each.exact or not any(phrase.quoted for phrase in query.phrases)]
+    return sorted(found, key=lambda each: (-each.exact, -round(each.score, 9), -number_of(each.candidate.id)))
+
+
+def exactness(query: Query, text: str) -> int:
+    """Return 2 when every phrase stands in the text as written, 1 when in the same words, 0 when in other forms."""
+    if all(phrase.written in text for phrase in query.phrases):
+        return 2
+    return int(has_words([phrase.terms for phrase in query.phrases], text))
+
+
+def number_of(id_: str) -> int:
+    """Return the number in a message's id, which grows with every message that is stored."""
+    digits = id_.lstrip("m")
+    return int(digits) if digits.isdecimal() else 0
+
+
+def _by_answer(query: Query, candidates: list[Candidate], statistics: Statistics) -> list[Ranked]:
+    speakers = {name: set(folded_terms(name)) for name in {candidate.name for candidate in candidates}}
+    known = set[str]().union(*speakers.values())
+    named = {word for phrase in query.phrases for word in phrase.terms if word in known}
+    terms = tuple(term for term in query.content if term not in set(map(stem, named))) or query.content
+    rarities = [statistics.rarity(term) for term in terms]
+    rarest = max(rarities, default=0.0)
+    months, days, years = _dates(query)
+    found = []
+    for each, score in _circled([_read(candidate, terms) for candidate in candidates], rarities):
+        # Naming all speakers prefers nobody.
+        speaks = len(named) == 1 and not named.isdisjoint(speakers[each.candidate.name])
+        dated = _dated(each.candidate.time, months, days, years) if months else 0
+        bonus = (SPEAKER * speaks + DATE * dated) * rarest
+        found.append(Ranked(candidate=each.candidate, score=score + bonus))
+    return sorted(found, key=lambda each: (-round(each.score, 9), number_of(each.candidate.id)))
+
+
+def _circled(read: list[_Read], rarities: Sequence[float]) -> Iterator[tuple[_Read, float]]:
+    """Score candidates with what stands around them."""
+    usual = _usual_length(read)
+    for sitting in _sittings(read):
+        places = [each.candidate.place for each in sitting]
+        sums = [list(accumulate(column, initial=0)) for column in zip(*(each.counts for each in sitting), strict=True)]
+        lengths = list(accumulate((each.length for each in sitting), initial=0.0))
+        whole = SITTING * _bm25([column[-1] for column in sums], 1.0, rarities)
+        for each, place in zip(sitting, places, strict=True):
+            score = whole + _bm25(each.counts, each.length / usual, rarities)
+            for reach, weight in CIRCLES.items():
+                start, end = bisect_left(places, place - reach), bisect_right(places, place + reach)
+                width = max(2 * reach + 1, end - start)
+                # A neighbour that is no candidate has none of the terms, and the usual length.
+                length = lengths[end] - lengths[start] + usual * (width - (end - start))
+                counts = [column[end] - column[start] for column in sums]
+                score += weight * _bm25(counts, length / (usual * width), rarities)
+            yield each, score
+
+
+def _sittings(read: list[_Read]) -> list[list[_Read]]:
+    """Put together what was said in one conversation without a long pause, in order."""
+    sittings: list[list[_Read]] = []
+    for each in sorted(read, key=lambda each: (each.candidate.conversation, each.candidate.place)):
+        last = sittings[-1][-1].candidate if sittings else None
+        if last and last.conversation == each.candidate.conversation and abs(each.candidate.time - last.time) <= PAUSE:
+            sittings[-1].append(each)
+        else:
+            sittings.append([each])
+    return sittings
+
+
+def _read(candidate: Candidate, terms: Sequence[str]) -> _Read:
+    text = readable(candidate.text)
+    return _Read(
+        candidate=candidate, length=max(1.0, float(len(text))), counts=tuple(count(term, text) for term in terms)
+    )
+
+
+def _usual_length(read: Sequence[_Read]) -> float:
+    return sum(each.length for each in read) / len(read) if read else 1.0
+
+
+def _bm25(counts: Sequence[int], relative_length: float, rarities: Sequence[float]) -> float:
+    damping = K1 * (1 - B + B * relative_length)
+    score = 0.0
+    for number, rarity in zip(counts, rarities, strict=True):
+        if number:
+            score += rarity * number * (K1 + 1) / (number + damping)
+    return score
+
+
+def _dates(query: Query) -> tuple[set[int], set[str], set[str]]:
+    """Return the months, days and years that a question names."""
+    words = [word for phrase in query.phrases for word in phrase.terms]
+    months = {_MONTHS[word] for word in words if word in _MONTHS}
+    return months, {word for word in words if _DAY.fullmatch(word)}, {word for word in words if _YEAR.fullmatch(word)}
+
+
+def _dated(time: float, months: set[int], days: set[str], years: set[str]) -> int:
+    """Return 1 when a moment is in the named month, 2 when also on the named day; another year is another month."""
+    moment = datetime.fromtimestamp(time, UTC)
+    if moment.month not in months or (years and str(moment.year) not in years):
+        return 0
+    return 1 + (str(moment.day) in days)

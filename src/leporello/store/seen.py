@@ -1,0 +1,81 @@
+"""Messages of a host's list as matching sees them: who each one is, and which call it belongs to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from leporello.errors import MessageError
+from leporello.messages import fingerprint, is_system, role_of, text_of
+
+if TYPE_CHECKING:
+    from leporello.messages import Message
+
+KNOWN_PREFIXES: Final = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]")
+SUMMARY_NOTE: Final = "_compressed_summary"  # Hermes Agent's private key on a summary
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """A message of the host's list, as far as matching goes."""
+
+    fingerprint: str
+    call_key: str | None
+    size: int
+    role: str
+    system: bool
+    marked: bool
+
+
+def see(message: Message, path: str = "message") -> Seen:
+    """Read from a message what matching needs; what is no message is refused with its path."""
+    if not isinstance(message, dict):
+        raise MessageError(f"a message is a dict, not {type(message).__name__}.", path=path)
+    role = role_of(message)
+    text = text_of(message)
+    calls = raw_calls(message) if role == "assistant" else []
+    return Seen(
+        fingerprint=fingerprint(message),
+        call_key=_call_key(message, role, text, [id_ for id_, _, _ in calls]),
+        size=sum(len(arguments) for _, _, arguments in calls) if calls else len(text),
+        role=role,
+        system=is_system(message),
+        marked=text.startswith(KNOWN_PREFIXES) or bool(message.get(SUMMARY_NOTE)),
+    )
+
+
+def raw_calls(message: Any) -> list[tuple[str, str, str]]:
+    """Return id, name and arguments of an assistant's calls as they stand there; what is no text is empty."""
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    found = []
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        values = [call.get("id"), function.get("name"), function.get("arguments")] if isinstance(function, dict) else []
+        if values:
+            id_, name, arguments = (value if isinstance(value, str) else "" for value in values)
+            found.append((id_, name, arguments))
+    return found
+
+
+def _call_key(message: Message, role: str, text: str, call_ids: list[str]) -> str | None:
+    """Name a tool result by the call it answers, and an assistant's calls by their ids and the text beside them."""
+    if role == "tool":
+        call_id = message.get("tool_call_id")
+        return _digest("result", call_id) if isinstance(call_id, str) and call_id else None
+    return _digest("calls", *call_ids, text) if call_ids and all(call_ids) else None
+
+
+def _digest(*values: str) -> str:
+    return blake2b("\0".join(values).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+Reading: TypeAlias = "dict[int, tuple[Message, Seen]]"
+"""What was read from the end of a list, by index, with a copy of each message: equal ones need not be read again."""
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a message that later changes to it do not reach."""
+    if isinstance(value, dict):
+        return {key: copied(item) if isinstance(item, (dict, list)) else item for key, item in value.items()}
+    return [copied(item) if isinstance(item, (dict, list)) else item for item in value]

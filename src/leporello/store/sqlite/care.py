@@ -1,0 +1,137 @@
+"""Care: a copy while in use, and checks that find damage. Checks return what they find; they do not raise."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import zlib
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leporello.errors import StoreError
+from leporello.store.codec import UNREADABLE, content_hash, decode, is_canonical, next_chain, payload_keys, verbatim
+from leporello.store.protocol import Finding
+from leporello.store.sqlite.part import Conversation, Part, find
+from leporello.store.sqlite.reading import load_payloads
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Care(Part):
+    """Backup and checks."""
+
+    def backup(self, path: str) -> None:
+        """Write a consistent copy while in use; an existing file is not overwritten."""
+        target = Path(path).expanduser().absolute()
+        part = target.with_name(target.name + ".part")
+        if target.exists():
+            raise StoreError("there is a file already.", place=str(target), hint="Name another file for the backup.")
+        try:
+            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))
+            with self._db.plain() as connection, closing(sqlite3.connect(part)) as copy:
+                connection.backup(copy)
+                copy.execute("PRAGMA journal_mode = DELETE")
+            part.rename(target)
+        except OSError as error:
+            raise StoreError(
+                f"the backup cannot be written ({error.strerror}).", place=str(target), hint="Check folder and disk."
+            ) from error
+        finally:
+            part.unlink(missing_ok=True)
+
+    def check_chain(self, conversation: str, *, owner: str = "") -> list[Finding]:
+        """Prove that a conversation's messages are all there, unchanged and in order, across deletions."""
+        with self._db.read() as connection:
+            found = find(connection, conversation, owner)
+            return list(_chain_findings(connection, found)) if found else []
+
+    def check_file(self) -> list[Finding]:
+        """Check the file itself: SQLite's own check, references between tables, and the use of payloads."""
+        with self._db.read() as connection:
+            findings = [
+                Finding(where=self._db.place, problem=str(text))
+                for (text,) in connection.execute("PRAGMA quick_check")
+                if text != "ok"
+            ]
+            findings += [
+                Finding(where=f"{table} row {row}", problem=f"refers to a row of {parent} that does not exist")
+                for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check")
+            ]
+            return findings + list(_payload_findings(connection))
+
+
+def _chain_findings(connection: sqlite3.Connection, found: Conversation) -> Iterator[Finding]:
+    tombstones = {
+        first: (last, before, after)
+        for first, last, before, after in connection.execute(
+            "SELECT first_seq, last_seq, chain_before, chain_after FROM tombstones WHERE conversation = ?", (found.id,)
+        )
+    }
+    seq, chain = 1, b""
+    rows = connection.execute(
+        "SELECT id, seq, chain, refs, body FROM messages WHERE conversation = ? ORDER BY seq", (found.id,)
+    )
+    for number, at, stored, refs, body in rows:
+        while seq < at:
+            problem, seq, chain = _across(tombstones, seq, chain, at)
+            if problem:
+                yield Finding(where=f"before m{number}", problem=problem)
+                chain = b""
+        if chain == b"" and at > 1:
+            chain = stored  # the break was reported; go on from here
+        else:
+            problem, chain = _link(connection, chain, stored, refs, body)
+            if problem:
+                yield Finding(where=f"m{number}", problem=problem)
+        seq = at + 1
+    while seq < found.next_seq:
+        problem, seq, chain = _across(tombstones, seq, chain, found.next_seq)
+        if problem:
+            yield Finding(where="the end of the conversation", problem=problem)
+            return
+    if chain != found.chain:
+        yield Finding(
+            where="the end of the conversation", problem="the last message is not the one that was stored last"
+        )
+
+
+def _across(
+    tombstones: dict[int, tuple[int, bytes, bytes]], seq: int, chain: bytes, upto: int
+) -> tuple[str, int, bytes]:
+    """Go over a gap in the sequence: what is wrong, and where it ends."""
+    if seq not in tombstones:
+        known = [first for first in tombstones if seq < first < upto]
+        return f"{min(known, default=upto) - seq} messages from seq {seq} on are missing", min(known, default=upto), b""
+    last, before, after = tombstones[seq]
+    problem = "" if before in {chain, b""} or chain == b"" else f"the tombstone at seq {seq} does not fit"
+    return problem, last + 1, after
+
+
+def _link(
+    connection: sqlite3.Connection, chain: bytes, stored: bytes, refs: str | None, body: bytes
+) -> tuple[str, bytes]:
+    """Check one row: what is wrong with it, and the chain after it."""
+    try:
+        payloads = load_payloads(connection, [refs])
+        data = verbatim(decode(body, refs, payloads))
+        intact = is_canonical(body) and all(content_hash(zlib.decompress(raw)) == key for key, raw in payloads.items())
+    except UNREADABLE as error:
+        return f"it cannot be read ({type(error).__name__}: {error})", stored
+    if not intact or next_chain(chain, data) != stored:
+        return "it is not what was stored, or the message before it is not", stored
+    return "", stored
+
+
+def _payload_findings(connection: sqlite3.Connection) -> Iterator[Finding]:
+    uses: dict[bytes, int] = {}
+    for (refs,) in connection.execute("SELECT refs FROM messages WHERE refs IS NOT NULL"):
+        for key in payload_keys(refs):
+            uses[key] = uses.get(key, 0) + 1
+    kept: dict[Any, Any] = dict(connection.execute("SELECT hash, uses FROM payloads"))
+    for key in sorted(uses.keys() | kept.keys()):
+        if uses.get(key) != kept.get(key):
+            problem = f"used {uses.get(key, 0)} times, noted as {kept.get(key, 'missing')}"
+            yield Finding(where=f"payload {key.hex()}", problem=problem)

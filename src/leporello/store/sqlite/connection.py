@@ -1,0 +1,262 @@
+"""Connections to one SQLite file: opened when needed, few, safe for threads, forks and other processes."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final
+
+from leporello.errors import StoreBusyError, StoreError
+from leporello.store.sqlite.migrations import is_current, migrate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+BUSY_SECONDS: Final = 10.0
+MOST_CONNECTIONS: Final = 4
+_CACHE_KIB: Final = 8_000
+
+
+class Database:
+    """A SQLite file, or a database in memory when there is no path.
+
+    Nothing is created before the first write; until then a missing file reads as empty. Readers run beside each other
+    and beside one writer. After a fork the child opens connections of its own.
+    """
+
+    def __init__(self, path: Path | None, *, read_only: bool = False, busy_seconds: float = BUSY_SECONDS) -> None:
+        self.path = path
+        self.read_only = read_only
+        self.busy_seconds = busy_seconds
+        self._most = MOST_CONNECTIONS if path else 1
+        self._closed = False
+        self._left_behind: list[sqlite3.Connection] = []
+        self._start()
+
+    def _start(self) -> None:
+        self._pid = os.getpid()
+        self._pool = _Pool(self._most)
+        self._writing = threading.Lock()
+        self._current = False
+        self._finalizer = weakref.finalize(self, self._pool.close)
+
+    @property
+    def place(self) -> str:
+        """Where it is, for messages."""
+        return str(self.path) if self.path else ":memory:"
+
+    @contextmanager
+    def read(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection that sees one state of the database."""
+        with self._translated(), self._lent(create=False) as connection:
+            connection.execute("BEGIN")
+            try:
+                yield connection
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+
+    @contextmanager
+    def write(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection whose changes are made all together at the end, or not at all."""
+        self._check_fork()
+        if self.read_only:
+            raise StoreError("it was opened for reading only.", place=self.place, hint="Open it without mode=ro.")
+        if not self._writing.acquire(timeout=self.busy_seconds):
+            raise self._busy()
+        try:
+            with self._translated(), self._lent(create=True) as connection, _transaction(connection):
+                yield connection
+        finally:
+            self._writing.release()
+
+    @contextmanager
+    def plain(self) -> Iterator[sqlite3.Connection]:
+        """Lend a connection without a transaction, for work that SQLite does outside of one."""
+        with self._translated(), self._lent(create=False) as connection:
+            yield connection
+
+    def exists(self) -> bool:
+        """Tell whether there is something to read."""
+        return self.path is None or self.path.exists()
+
+    def close(self) -> None:
+        """Close the connections that are free; a file is opened again when it is used again."""
+        self._check_fork()
+        self._closed = self.path is None
+        self._pool.close()
+
+    def _check_fork(self) -> None:
+        """Begin anew in a child process: SQLite connections must not cross a fork, not even to be closed."""
+        if os.getpid() == self._pid:
+            return
+        self._finalizer.detach()
+        kept = self._pool.free if self.path is None else []
+        self._left_behind += self._pool.free
+        self._start()
+        self._pool.free += kept  # a database in memory exists nowhere else; the child has a copy of it
+
+    @contextmanager
+    def _lent(self, *, create: bool) -> Iterator[sqlite3.Connection]:
+        self._check_fork()
+        if self._closed:
+            raise StoreError("this store in memory was closed, and what it held is gone.", place=self.place)
+        if not create and not self.exists():
+            with _empty() as connection:
+                yield connection
+            return
+        pool = self._pool
+        if not pool.slots.acquire(timeout=self.busy_seconds):
+            raise self._busy()
+        try:
+            connection = pool.take() or self._opened()
+            try:
+                yield connection
+            finally:
+                pool.free.append(connection)
+        finally:
+            pool.slots.release()
+
+    def _opened(self) -> sqlite3.Connection:
+        if self.path is not None and not self.read_only:
+            self._create_file(self.path)
+        connection = self._connect()
+        try:
+            connection.execute(f"PRAGMA busy_timeout = {int(self.busy_seconds * 1000)}")
+            connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+            connection.execute("PRAGMA synchronous = NORMAL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            if not self._current:
+                self._bring_up_to_date(connection)
+                self._current = True
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _connect(self) -> sqlite3.Connection:
+        if self.path is None:
+            return _open(":memory:")
+        if not self.read_only:
+            return _open(str(self.path))
+        return _open(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
+
+    def _bring_up_to_date(self, connection: sqlite3.Connection) -> None:
+        if is_current(connection, self.place):
+            return
+        if self.read_only:
+            raise StoreError(
+                "the file is of an older version and was opened for reading only.",
+                place=self.place,
+                hint="Open it once without mode=ro to bring it up to date.",
+            )
+        migrate(connection, self.place, busy_seconds=self.busy_seconds)
+
+    @staticmethod
+    def _create_file(path: Path) -> None:
+        """Create the file for its owner alone; the files SQLite puts beside it get the same mode."""
+        if path.exists():
+            return
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+        except OSError as error:
+            raise StoreError(
+                f"the file cannot be created ({error.strerror}).",
+                place=str(path),
+                hint="Check the folder's permissions, or name another place with --store or store.url.",
+            ) from error
+
+    def _busy(self) -> StoreBusyError:
+        return StoreBusyError(
+            f"it was in use by others for more than {self.busy_seconds:g} s.",
+            place=self.place,
+            hint="Nothing was changed; try again.",
+        )
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+
+    def _explained(self, error: sqlite3.Error) -> StoreError:
+        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+        if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
+            return self._busy()
+        problem, hint = _EXPLANATIONS.get(code, (f"the database answered: {error}.", ""))
+        return StoreError(problem, place=self.place, hint=hint)
+
+
+_EXPLANATIONS: Final = {
+    sqlite3.SQLITE_READONLY: (
+        "the file cannot be written.",
+        "Check the permissions of the file and of its folder; nothing was changed.",
+    ),
+    sqlite3.SQLITE_FULL: ("the disk is full.", "Nothing was changed; make room and try again."),
+    sqlite3.SQLITE_IOERR: (
+        "reading or writing failed.",
+        "Nothing was changed; check that the disk has room and works, and try again.",
+    ),
+    sqlite3.SQLITE_CANTOPEN: (
+        "the file cannot be opened.",
+        "Check that the folder exists and that its permissions allow it.",
+    ),
+    sqlite3.SQLITE_NOTADB: (
+        "the file is not a SQLite database.",
+        "It was left as it is; name another file, or put back a backup.",
+    ),
+    sqlite3.SQLITE_CORRUPT: ("the file is damaged.", "It was left as it is; put back a backup."),
+}
+
+
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _open(name: str, *, uri: bool = False) -> sqlite3.Connection:
+    return sqlite3.connect(name, uri=uri, isolation_level=None, check_same_thread=False, cached_statements=256)
+
+
+@contextmanager
+def _empty() -> Iterator[sqlite3.Connection]:
+    """Lend an empty database: what a file that does not exist yet reads as."""
+    connection = _open(":memory:")
+    try:
+        migrate(connection, ":memory:", busy_seconds=0)
+        yield connection
+    finally:
+        connection.close()
+
+
+class _Pool:
+    """A few connections, each lent to one thread at a time."""
+
+    def __init__(self, most: int) -> None:
+        self.free: list[sqlite3.Connection] = []
+        self.slots = threading.Semaphore(most)
+
+    def take(self) -> sqlite3.Connection | None:
+        """Return a connection that is free, or None; threads may ask at the same moment."""
+        try:
+            return self.free.pop()
+        except IndexError:
+            return None
+
+    def close(self) -> None:
+        """Close the connections that are free."""
+        while connection := self.take():
+            connection.close()

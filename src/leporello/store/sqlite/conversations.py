@@ -1,0 +1,78 @@
+"""Conversations: opened, listed, ended."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from leporello.store.protocol import ConversationInfo
+from leporello.store.sqlite.part import Part, checked, find, opened, to_json
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterator
+
+_INFO = """SELECT c.key, c.owner, c.created, c.updated, c.ended, c.meta,
+    (SELECT count(*) FROM messages m WHERE m.conversation = c.id AND m.kind = 0 AND m.state = 0),
+    (SELECT count(*) FROM messages m WHERE m.conversation = c.id AND m.kind = 0 AND m.state = 1),
+    (SELECT count(*) FROM nodes n WHERE n.conversation = c.id AND n.state = 'published')
+    FROM conversations c"""
+
+
+class Conversations(Part):
+    """Which conversations there are."""
+
+    def ensure(self, conversation: str, *, owner: str = "", meta: dict[str, Any] | None = None) -> ConversationInfo:
+        """Open a conversation, creating it when it is new; `meta` is added to what is noted about it."""
+        with self._db.write() as connection:
+            found = opened(connection, conversation, owner, self._clock())
+            if meta:
+                noted = connection.execute("SELECT meta FROM conversations WHERE id = ?", (found.id,)).fetchone()[0]
+                merged = to_json(json.loads(noted) | meta)
+                connection.execute("UPDATE conversations SET meta = ? WHERE id = ?", (merged, found.id))
+            connection.execute("UPDATE conversations SET deleted = NULL WHERE id = ?", (found.id,))
+            info = _info(connection, conversation, owner)
+        assert info is not None  # noqa: S101 - it was opened in this transaction
+        return info
+
+    def info(self, conversation: str, *, owner: str = "") -> ConversationInfo | None:
+        """Describe a conversation, or return None."""
+        with self._db.read() as connection:
+            return _info(connection, conversation, owner)
+
+    def conversations(self, *, owner: str | None = None) -> Iterator[ConversationInfo]:
+        """List conversations, the newest first; None: of every owner."""
+        where = "c.deleted IS NULL" + ("" if owner is None else " AND c.owner = ?")
+        values = () if owner is None else (checked(owner),)
+        with self._db.read() as connection:
+            rows = connection.execute(f"{_INFO} WHERE {where} ORDER BY c.updated DESC, c.id DESC", values).fetchall()
+        return (_described(row) for row in rows)
+
+    def end(self, conversation: str, *, owner: str = "") -> None:
+        """Mark a conversation as ended; storing to it again resumes it."""
+        with self._db.write() as connection:
+            found = find(connection, conversation, owner)
+            if found:
+                connection.execute("UPDATE conversations SET ended = ? WHERE id = ?", (self._clock(), found.id))
+
+
+def _info(connection: sqlite3.Connection, conversation: str, owner: str) -> ConversationInfo | None:
+    row = connection.execute(
+        f"{_INFO} WHERE c.owner = ? AND c.key = ? AND c.deleted IS NULL", (checked(owner), checked(conversation))
+    ).fetchone()
+    return _described(row) if row else None
+
+
+def _described(row: tuple[Any, ...]) -> ConversationInfo:
+    key, owner, created, updated, ended, meta, messages, superseded, nodes = row
+    return ConversationInfo(
+        key=key,
+        owner=owner,
+        messages=messages,
+        superseded=superseded,
+        nodes=nodes,
+        created=created,
+        updated=updated,
+        ended=ended,
+        meta=json.loads(meta),
+    )

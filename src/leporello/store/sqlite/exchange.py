@@ -1,0 +1,278 @@
+"""Conversations as JSON lines, out and in again.
+
+The first line describes the conversation, then every message stands on a line of its own in order of arrival, with
+tombstones between them; the last line holds the chain, by which a reader knows that nothing is missing. Summaries are
+not part of it: they can be made again from the originals.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from uuid import uuid4
+
+from leporello.errors import StoreError
+from leporello.store.codec import next_chain
+from leporello.store.sqlite.deletion import Deletions
+from leporello.store.sqlite.part import Conversation, checked, find, opened, to_json
+from leporello.store.sqlite.reading import load
+from leporello.store.sqlite.writing import NewRow, call_names, insert_rows, prepare
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Iterator
+
+    from leporello.store.sqlite.writing import Prepared
+
+FORMAT: Final = 1
+_BATCH = 256
+_T = TypeVar("_T")
+
+
+class Exchange(Deletions):
+    """Export and import."""
+
+    def export(self, conversation: str, *, owner: str = "") -> Iterator[str]:
+        """Write a conversation as JSON lines, without their line ends."""
+        with self._db.read() as connection:
+            found = find(connection, conversation, owner)
+            if found is None:
+                raise StoreError(f"there is no conversation {conversation!r}.", place=self._db.place)
+            head = _head(connection, found, conversation)
+            entries = _entries(connection, found.id)
+        return self._exported(head, entries, found)
+
+    def import_lines(self, lines: Iterable[str], *, conversation: str | None = None, owner: str | None = None) -> str:
+        """Read an exported conversation into a new one, completely or not at all; returns its key.
+
+        `conversation` and `owner` replace those of the export. A conversation that has messages is never written to.
+        """
+        numbered = ((number, _parsed(line, number)) for number, line in enumerate(lines, 1) if line.strip())
+        number, head = next(numbered, (1, {}))
+        if head.get("leporello") != FORMAT:
+            raise StoreError("this is not an export of a conversation.", place=f"line {number}", hint=_EXPECTED)
+        key = conversation if conversation is not None else str(head.get("conversation", ""))
+        who = owner if owner is not None else str(head.get("owner", ""))
+        self._refuse_existing(key, who)
+        hidden = f"importing {uuid4()}"
+        try:
+            with self._db.write() as connection:
+                opened(connection, hidden, who, self._clock())
+                connection.execute("UPDATE conversations SET deleted = created WHERE key = ?", (hidden,))
+            end = self._read_in(numbered, hidden, who)
+            self._show(hidden, key, who, head, end)
+        except BaseException:
+            self._discard(hidden, who)
+            raise
+        return key
+
+    def _exported(self, head: dict[str, Any], entries: list[tuple[str, Any]], found: Conversation) -> Iterator[str]:
+        yield to_json(head)
+        for batch in _batches(entries):
+            with self._db.read() as connection:
+                messages = load(connection, [entry for kind, entry in batch if kind == "message"])
+            for kind, entry in batch:
+                if kind == "tombstone":
+                    yield to_json({"tombstone": entry})
+                elif entry in messages:
+                    stored = messages[entry]
+                    yield to_json(
+                        {
+                            "seq": stored.seq,
+                            "place": stored.place,
+                            "time": stored.time,
+                            "superseded": stored.superseded,
+                            "system": stored.system,
+                            "message": stored.message,
+                        }
+                    )
+        yield to_json({"end": {"next_seq": found.next_seq, "chain": found.chain.hex()}})
+
+    def _refuse_existing(self, key: str, owner: str) -> None:
+        with self._db.read() as connection:
+            found = find(connection, key, owner)
+            if found and found.next_seq > 1:
+                raise StoreError(
+                    f"there is a conversation {key!r} already.",
+                    place=self._db.place,
+                    hint="Give the imported one another name.",
+                )
+
+    def _read_in(self, lines: Iterator[tuple[int, dict[str, Any]]], hidden: str, owner: str) -> dict[str, Any]:
+        """Store the lines batch by batch in a hidden conversation; return the last line."""
+        tools: dict[str, str] = {}
+        end: dict[str, Any] = {}
+        for batch in _batches(lines):
+            rows: list[tuple[int, dict[str, Any], Prepared | None]] = []
+            for number, line in batch:
+                if "end" in line:
+                    end = line["end"]
+                elif "tombstone" in line:
+                    rows.append((number, line, None))
+                else:
+                    message = _field(line, "message", dict, number)
+                    tools |= call_names([message])
+                    rows.append((number, line, prepare(message, f"line {number}", tools)))
+            with self._db.write() as connection:
+                _import_batch(connection, opened(connection, hidden, owner, self._clock()), rows)
+        return end
+
+    def _show(self, hidden: str, key: str, owner: str, head: dict[str, Any], end: dict[str, Any]) -> None:
+        """Give the imported conversation its name, when it is complete."""
+        with self._db.write() as connection:
+            found = find(connection, hidden, owner)
+            if found is None or end != {"next_seq": found.next_seq, "chain": found.chain.hex()}:
+                raise StoreError(
+                    "the export is incomplete or was changed: its messages do not lead to the hash in its last line.",
+                    place="import",
+                    hint="Nothing was imported; export the conversation again.",
+                )
+            connection.execute("DELETE FROM conversations WHERE owner = ? AND key = ? AND next_seq = 1", (owner, key))
+            now = self._clock()
+            connection.execute(
+                "UPDATE conversations SET key = ?, deleted = NULL, created = ?, updated = ?, ended = ?, meta = ?"
+                " WHERE id = ?",
+                (
+                    checked(key),
+                    head.get("created", now),
+                    head.get("updated", now),
+                    head.get("ended"),
+                    to_json(head.get("meta", {})),
+                    found.id,
+                ),
+            )
+
+    def _discard(self, hidden: str, owner: str) -> None:
+        with self._db.read() as connection:
+            found = find(connection, hidden, owner)
+        if found:
+            self.delete(hidden, owner=owner)
+            with self._db.write() as connection:
+                connection.execute("DELETE FROM tombstones WHERE conversation = ?", (found.id,))
+                connection.execute("DELETE FROM conversations WHERE id = ?", (found.id,))
+
+
+_EXPECTED = 'Its first line should be {"leporello": 1, "conversation": ...}.'
+
+
+def _head(connection: sqlite3.Connection, found: Conversation, key: str) -> dict[str, Any]:
+    created, updated, ended, meta = connection.execute(
+        "SELECT created, updated, ended, meta FROM conversations WHERE id = ?", (found.id,)
+    ).fetchone()
+    return {
+        "leporello": FORMAT,
+        "conversation": key,
+        "owner": found.owner,
+        "created": created,
+        "updated": updated,
+        "ended": ended,
+        "meta": json.loads(meta),
+    }
+
+
+def _entries(connection: sqlite3.Connection, conversation: int) -> list[tuple[str, Any]]:
+    """Return messages and tombstones in order of arrival."""
+    rows: list[tuple[int, str, Any]] = [
+        (seq, "message", number)
+        for number, seq in connection.execute("SELECT id, seq FROM messages WHERE conversation = ?", (conversation,))
+    ]
+    for first, last, messages, before, after, reason, time in connection.execute(
+        "SELECT first_seq, last_seq, messages, chain_before, chain_after, reason, time FROM tombstones"
+        " WHERE conversation = ?",
+        (conversation,),
+    ):
+        tombstone = {
+            "first_seq": first,
+            "last_seq": last,
+            "messages": messages,
+            "chain_before": before.hex(),
+            "chain_after": after.hex(),
+            "reason": reason,
+            "time": time,
+        }
+        rows.append((first, "tombstone", tombstone))
+    return [(kind, entry) for _, kind, entry in sorted(rows, key=lambda row: row[0])]
+
+
+def _import_batch(connection: sqlite3.Connection, found: Conversation, rows: list[Any]) -> None:
+    seq, chain = found.next_seq, found.chain
+    new: list[NewRow] = []
+    for number, line, prepared in rows:
+        if prepared is None:
+            seq, chain = _import_tombstone(connection, found.id, line["tombstone"], seq, chain, number)
+            continue
+        if _field(line, "seq", int, number) != seq:
+            raise StoreError(f"seq {line['seq']} where {seq} was expected.", place=f"line {number}", hint=_LOST)
+        chain = next_chain(chain, prepared.encoded.verbatim)
+        new.append(
+            NewRow(
+                prepared=prepared,
+                seq=seq,
+                chain=chain,
+                place=None if line.get("system") else float(_field(line, "place", (int, float), number)),
+                time=float(_field(line, "time", (int, float), number)),
+                superseded=bool(line.get("superseded")),
+            )
+        )
+        seq += 1
+    insert_rows(connection, found, new)
+    connection.execute(
+        "UPDATE conversations SET next_seq = ?, chain = ?, revision = revision + 1 WHERE id = ?", (seq, chain, found.id)
+    )
+
+
+_LOST = "Lines are missing or out of order; export the conversation again."
+
+
+def _import_tombstone(
+    connection: sqlite3.Connection, conversation: int, tombstone: Any, seq: int, chain: bytes, number: int
+) -> tuple[int, bytes]:
+    first = _field(tombstone, "first_seq", int, number)
+    before = bytes.fromhex(_field(tombstone, "chain_before", str, number))
+    after = bytes.fromhex(_field(tombstone, "chain_after", str, number))
+    if first != seq or before != chain:
+        raise StoreError("this tombstone does not fit the messages before it.", place=f"line {number}", hint=_LOST)
+    last = _field(tombstone, "last_seq", int, number)
+    connection.execute(
+        "INSERT INTO tombstones (conversation, first_seq, last_seq, messages, chain_before, chain_after, reason, time)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            conversation,
+            first,
+            last,
+            _field(tombstone, "messages", int, number),
+            before,
+            after,
+            _field(tombstone, "reason", str, number),
+            _field(tombstone, "time", (int, float), number),
+        ),
+    )
+    return last + 1, after
+
+
+def _parsed(line: str, number: int) -> dict[str, Any]:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise StoreError(f"not JSON ({error}).", place=f"line {number}", hint=_EXPECTED) from error
+    if not isinstance(value, dict):
+        raise StoreError("not a JSON object.", place=f"line {number}", hint=_EXPECTED)
+    return value
+
+
+def _field(line: Any, key: str, kind: Any, number: int) -> Any:
+    value = line.get(key) if isinstance(line, dict) else None
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise StoreError(f"'{key}' is missing or wrong.", place=f"line {number}", hint=_LOST)
+    return value
+
+
+def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:
+    batch: list[_T] = []
+    for item in items:
+        batch.append(item)
+        if len(batch) == _BATCH:
+            yield batch
+            batch = []
+    if batch:
+        yield batch

@@ -1,0 +1,93 @@
+"""The schema, as numbered files: each is run once, in order, under an exclusive lock."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+from leporello.errors import StoreError
+from leporello.store.sqlite.index import make_index
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+APPLICATION_ID: Final = 0x4C65706F  # "Lepo": tells our files from other SQLite databases
+_PAUSE = 0.02
+
+
+def versions() -> dict[int, str]:
+    """Return the migrations by number."""
+    folder = resources.files("leporello.store.sqlite") / "schema"
+    files = sorted((file for file in folder.iterdir() if file.name.endswith(".sql")), key=lambda file: file.name)
+    return {int(file.name.removesuffix(".sql")): file.read_text(encoding="utf-8") for file in files}
+
+
+def is_current(connection: sqlite3.Connection, place: str) -> bool:
+    """Tell whether a file has the newest schema; one that is not ours, or newer than we know, is refused."""
+    version, newest = _version(connection), max(versions())
+    if version > newest:
+        raise StoreError(
+            f"the file has schema {version}; this version of Leporello knows {newest}.",
+            place=place,
+            hint="Upgrade Leporello, or name another file.",
+        )
+    ours = connection.execute("PRAGMA application_id").fetchone()[0] == APPLICATION_ID
+    if not ours and connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0]:
+        raise StoreError(
+            "the file is a SQLite database of another program.",
+            place=place,
+            hint="It was left as it is; name another file.",
+        )
+    return version == newest
+
+
+def migrate(connection: sqlite3.Connection, place: str, *, busy_seconds: float) -> None:
+    """Bring a file to the newest schema; of several processes that try, one does it and the others find it done."""
+    _use_wal(connection, busy_seconds)
+    connection.execute("BEGIN EXCLUSIVE")
+    try:
+        if not is_current(connection, place):
+            for number, script in versions().items():
+                if number > _version(connection):
+                    for statement in statements(script):
+                        connection.execute(statement)
+                    connection.execute(f"PRAGMA user_version = {number}")
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            make_index(connection)
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def statements(script: str) -> Iterator[str]:
+    """Cut a script into its statements."""
+    statement = ""
+    for line in script.splitlines(keepends=True):
+        statement += line
+        if sqlite3.complete_statement(statement):
+            yield statement
+            statement = ""
+    if statement.strip():
+        yield statement
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+
+def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
+    """Switch to write-ahead logging; SQLite does not wait here by itself when another process does the same."""
+    deadline = time.monotonic() + busy_seconds
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE)
+        else:
+            return

@@ -1,0 +1,112 @@
+"""What the parts of the store share: the database, the clock, and how values stand in columns."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from leporello.errors import StoreError
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Iterator, Sequence
+
+    from leporello.store.sqlite.connection import Database
+
+CHUNK: Final = 400  # values in one IN (...)
+
+
+class Part:
+    """A part of the store."""
+
+    _db: Database
+    _clock: Callable[[], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversation:
+    """A row of `conversations`, as far as writing to it goes."""
+
+    id: int
+    owner: str
+    next_seq: int
+    chain: bytes
+    revision: int
+    listed: int
+    ended: bool
+
+
+def find(connection: sqlite3.Connection, key: str, owner: str) -> Conversation | None:
+    """Return a conversation, or None."""
+    row = connection.execute(
+        "SELECT id, owner, next_seq, chain, revision, listed, ended IS NOT NULL FROM conversations"
+        " WHERE owner = ? AND key = ?",
+        (checked(owner), checked(key)),
+    ).fetchone()
+    if row is None:
+        return None
+    id_, owner, next_seq, chain, revision, listed, ended = row
+    return Conversation(
+        id=id_, owner=owner, next_seq=next_seq, chain=chain, revision=revision, listed=listed, ended=bool(ended)
+    )
+
+
+def opened(connection: sqlite3.Connection, key: str, owner: str, now: float) -> Conversation:
+    """Return a conversation, creating it when it is new."""
+    found = find(connection, key, owner)
+    if found:
+        return found
+    connection.execute(
+        "INSERT INTO conversations (owner, key, created, updated) VALUES (?, ?, ?, ?)", (owner, key, now, now)
+    )
+    found = find(connection, key, owner)
+    assert found is not None  # noqa: S101 - inserted a line above, in this transaction
+    return found
+
+
+def checked(key: str) -> str:
+    """Return a key as it is, or refuse one that no database can hold."""
+    try:
+        key.encode()
+    except UnicodeEncodeError as error:
+        raise StoreError(f"{key!r} cannot be the name of a conversation: it holds half of a character.") from error
+    return key
+
+
+def column_text(value: Any) -> str:
+    """Return a value for a text column that is only searched or shown; what is no text is empty."""
+    if not isinstance(value, str):
+        return ""
+    return value if value.isascii() else value.encode("utf-8", "replace").decode()
+
+
+def to_json(value: Any) -> str:
+    """Return a value as JSON text for a column."""
+    return json.dumps(value, ensure_ascii=True, separators=(",", ":"))
+
+
+def to_blob(text: str) -> bytes:
+    """Return text as bytes for a column, whatever it holds."""
+    return text.encode("utf-8", "surrogatepass")
+
+
+def from_blob(data: bytes) -> str:
+    """Return the text of such bytes."""
+    return data.decode("utf-8", "surrogatepass")
+
+
+def number_of(id_: str, letter: str) -> int | None:
+    """Return the number in an id such as "m12", or None."""
+    digits = id_[1:]
+    return int(digits) if id_[:1] == letter and digits.isascii() and digits.isdigit() and len(digits) < 19 else None  # noqa: PLR2004 - SQLite's largest
+
+
+def chunks(values: Sequence[Any]) -> Iterator[Sequence[Any]]:
+    """Cut values into pieces that fit one statement."""
+    return (values[start : start + CHUNK] for start in range(0, len(values), CHUNK))
+
+
+def placeholders(values: Sequence[Any]) -> str:
+    """Return the placeholders for values in an IN (...)."""
+    return ",".join("?" * len(values))

@@ -1,0 +1,78 @@
+"""Stored rows as messages."""
+
+# ruff: noqa: S608 - statements are put together from constants; values are always bound
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leporello.errors import StoreError
+from leporello.store.codec import UNREADABLE, decode, payload_keys
+from leporello.store.protocol import Stored
+from leporello.store.sqlite.part import chunks, placeholders
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Sequence
+
+    from leporello.messages import Message
+
+_COLUMNS = (
+    "m.id, c.key, m.seq, m.place, m.role, m.name, m.tool, m.time, m.tokens, m.fingerprint, m.state, m.kind,"
+    " m.refs, m.body"
+)
+
+
+def load(connection: sqlite3.Connection, ids: Sequence[int], *, owner: str | None = None) -> dict[int, Stored]:
+    """Fetch messages by their number, in the order asked for; None: of any owner."""
+    rows: dict[int, tuple[Any, ...]] = {}
+    for chunk in chunks(ids):
+        found = connection.execute(
+            f"SELECT {_COLUMNS}, c.owner FROM messages m JOIN conversations c ON c.id = m.conversation"
+            f" WHERE m.id IN ({placeholders(chunk)})",
+            chunk,
+        )
+        rows.update((row[0], row) for row in found)
+    wanted = [rows[id_] for id_ in ids if id_ in rows and owner in {None, rows[id_][-1]}]
+    payloads = load_payloads(connection, [row[12] for row in wanted])
+    return {row[0]: _stored(row, payloads) for row in wanted}
+
+
+def load_payloads(connection: sqlite3.Connection, refs: Iterable[str | None]) -> dict[bytes, bytes]:
+    """Fetch the payloads that stored messages refer to."""
+    keys = list({key for ref in refs for key in payload_keys(ref)})
+    found: dict[bytes, bytes] = {}
+    for chunk in chunks(keys):
+        found.update(
+            connection.execute(f"SELECT hash, data FROM payloads WHERE hash IN ({placeholders(chunk)})", chunk)
+        )
+    return found
+
+
+def _decoded(number: int, body: bytes, refs: str | None, payloads: dict[bytes, bytes]) -> Message:
+    try:
+        return decode(body, refs, payloads)
+    except UNREADABLE as error:
+        raise StoreError(
+            f"the message m{number} is damaged ({type(error).__name__}).",
+            hint="leporello verify names everything that is; put back a backup.",
+        ) from error
+
+
+def _stored(row: tuple[Any, ...], payloads: dict[bytes, bytes]) -> Stored:
+    id_, key, seq, place, role, name, tool, time, tokens, fingerprint, state, kind, refs, body, _ = row
+    return Stored(
+        id=f"m{id_}",
+        conversation=key,
+        seq=seq,
+        place=place,
+        message=_decoded(id_, body, refs, payloads),
+        role=role,
+        name=name,
+        tool=tool,
+        time=time,
+        tokens=tokens,
+        fingerprint=fingerprint.hex(),
+        superseded=bool(state),
+        system=bool(kind),
+    )

@@ -1,0 +1,160 @@
+"""Windows and the journal: what the model saw, request by request.
+
+A window is kept as it was after the last compaction; the journal rows since then say how it grew. So a request costs
+what it added, and the window of any request can be shown.
+"""
+
+# ruff: noqa: S608 - statements are put together from constants; values are always bound
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from leporello.errors import StaleWindowError
+from leporello.store.protocol import Request, Window
+from leporello.store.sqlite.nodes import set_states
+from leporello.store.sqlite.part import Part, find, opened, to_json
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+    from leporello.store.protocol import WindowItem
+
+_COLUMNS = "number, time, reason, keep, added, usage, cost_usd, prefix, report"
+
+
+class Windows(Part):
+    """What the model sees."""
+
+    def window(self, conversation: str, *, owner: str = "") -> Window:
+        """Return the current window."""
+        with self._db.read() as connection:
+            found = find(connection, conversation, owner)
+            return current_window(connection, found.id) if found else Window()
+
+    def window_at(self, conversation: str, number: int, *, owner: str = "") -> tuple[WindowItem, ...]:
+        """Return the window as it was after the journal row with this number."""
+        items: tuple[WindowItem, ...] = ()
+        for request in self.requests(conversation, owner=owner):
+            if request.number > number:
+                break
+            items = (*items[: request.keep], *request.added)
+        return items
+
+    def save_window(
+        self,
+        conversation: str,
+        window: Window,
+        request: Request,
+        *,
+        owner: str = "",
+        publish: Sequence[str] = (),
+        retire: Sequence[str] = (),
+    ) -> Window:
+        """Replace the window, publish and retire nodes and write the journal row, all at once.
+
+        The row's `keep` and `added` are worked out from the two windows. Raises `StaleWindowError` when the window has
+        another version than `window.version`.
+        """
+        with self._db.write() as connection:
+            found = opened(connection, conversation, owner, self._clock())
+            before = current_window(connection, found.id)
+            if before.version != window.version:
+                raise StaleWindowError(
+                    f"the window of {conversation!r} has version {before.version}, not {window.version}.",
+                    place=self._db.place,
+                    hint="Read it again and decide anew.",
+                )
+            set_states(connection, found.id, self._db.place, publish=publish, retire=retire)
+            keep = _common(before.items, window.items)
+            number = self._journal(connection, found.id, request, keep, window.items[keep:])
+            connection.execute(
+                "INSERT OR REPLACE INTO windows (conversation, version, number, items) VALUES (?, ?, ?, ?)",
+                (found.id, window.version + 1, number, to_json(window.items)),
+            )
+        return Window(version=window.version + 1, items=tuple(window.items))
+
+    def record_request(self, conversation: str, request: Request, *, owner: str = "") -> int:
+        """Write a journal row for a request that only added to the window's end; its version stays."""
+        with self._db.write() as connection:
+            found = opened(connection, conversation, owner, self._clock())
+            return self._journal(connection, found.id, request, request.keep, request.added)
+
+    def requests(self, conversation: str, *, owner: str = "", last: int | None = None) -> list[Request]:
+        """Return journal rows, oldest first; `last` limits them to the newest."""
+        with self._db.read() as connection:
+            found = find(connection, conversation, owner)
+            rows = connection.execute(
+                f"SELECT {_COLUMNS} FROM requests WHERE conversation = ? ORDER BY number DESC LIMIT ?",
+                (found.id if found else 0, -1 if last is None else last),
+            ).fetchall()
+        return [_request(row) for row in reversed(rows)]
+
+    def _journal(
+        self,
+        connection: sqlite3.Connection,
+        conversation: int,
+        request: Request,
+        keep: int,
+        added: Sequence[WindowItem],
+    ) -> int:
+        number = connection.execute(
+            "SELECT coalesce(max(number), 0) + 1 FROM requests WHERE conversation = ?", (conversation,)
+        ).fetchone()[0]
+        connection.execute(
+            f"INSERT INTO requests (conversation, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+            (
+                conversation,
+                number,
+                request.time or self._clock(),
+                request.reason,
+                keep,
+                to_json(added),
+                to_json(request.usage),
+                request.cost_usd,
+                request.prefix,
+                to_json(request.report),
+            ),
+        )
+        return int(number)
+
+
+def current_window(connection: sqlite3.Connection, conversation: int) -> Window:
+    """Return the window as it was saved, with what the requests since then added."""
+    row = connection.execute(
+        "SELECT version, number, items FROM windows WHERE conversation = ?", (conversation,)
+    ).fetchone()
+    version, number, saved = row or (0, 0, "[]")
+    items: list[WindowItem] = json.loads(saved)
+    for keep, added in connection.execute(
+        "SELECT keep, added FROM requests WHERE conversation = ? AND number > ? ORDER BY number", (conversation, number)
+    ):
+        items[keep:] = json.loads(added)
+    return Window(version=version, items=tuple(items))
+
+
+def _common(before: Sequence[WindowItem], after: Sequence[WindowItem]) -> int:
+    """Return how many items two windows have in common at their front."""
+    count = 0
+    for old, new in zip(before, after, strict=False):
+        if old != new:
+            break
+        count += 1
+    return count
+
+
+def _request(row: tuple[Any, ...]) -> Request:
+    number, time, reason, keep, added, usage, cost, prefix, report = row
+    return Request(
+        number=number,
+        time=time,
+        reason=reason,
+        keep=keep,
+        added=tuple(json.loads(added)),
+        usage=json.loads(usage),
+        cost_usd=cost,
+        prefix=prefix,
+        report=json.loads(report),
+    )

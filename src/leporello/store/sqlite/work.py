@@ -1,0 +1,107 @@
+"""Who may write to a conversation, and work for later.
+
+Times come from the injected clock, which may jump. A lease, a claim or a delay that lies further ahead than it could
+have been set is over: a clock that went backwards locks nothing for ever.
+"""
+
+# ruff: noqa: S608 - statements are put together from constants; values are always bound
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from leporello.store.protocol import Job
+from leporello.store.sqlite.part import Part, find, opened, to_json
+
+if TYPE_CHECKING:
+    import sqlite3
+
+_DUE = "(j.not_before <= :now OR j.not_before > :now + j.delay)"
+_FREE = "(j.claimed_until IS NULL OR j.claimed_until <= :now OR j.claimed_until > :now + j.claim_seconds)"
+
+
+class Work(Part):
+    """Leases and jobs."""
+
+    def acquire(self, conversation: str, token: str, *, seconds: float, owner: str = "") -> bool:
+        """Take or prolong the lease of a conversation."""
+        with self._db.write() as connection:
+            now = self._clock()
+            found = opened(connection, conversation, owner, now)
+            row = connection.execute(
+                "SELECT token, seconds, expires FROM leases WHERE conversation = ?", (found.id,)
+            ).fetchone()
+            if row and row[0] != token and now < row[2] <= now + row[1]:
+                return False
+            connection.execute(
+                "INSERT OR REPLACE INTO leases (conversation, token, seconds, expires) VALUES (?, ?, ?, ?)",
+                (found.id, token, seconds, now + seconds),
+            )
+            return True
+
+    def release(self, conversation: str, token: str, *, owner: str = "") -> None:
+        """Give the lease back; one that somebody else holds is left alone."""
+        with self._db.write() as connection:
+            found = find(connection, conversation, owner)
+            if found:
+                connection.execute("DELETE FROM leases WHERE conversation = ? AND token = ?", (found.id, token))
+
+    def add_job(
+        self, conversation: str, kind: str, key: str, payload: dict[str, Any], *, owner: str = "", delay: float = 0.0
+    ) -> None:
+        """Put work down for later; a job with the same kind and key is not added twice."""
+        with self._db.write() as connection:
+            now = self._clock()
+            found = opened(connection, conversation, owner, now)
+            connection.execute(
+                "INSERT INTO jobs (conversation, kind, key, payload, delay, not_before) VALUES (?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT (conversation, kind, key) DO NOTHING",
+                (found.id, kind, key, to_json(payload), delay, now + delay),
+            )
+
+    def claim_job(self, worker: str, *, seconds: float, conversation: str | None = None) -> Job | None:
+        """Claim the oldest job that is due, or whose claim expired."""
+        if not self._db.exists():
+            return None
+        with self._db.write() as connection:
+            now = self._clock()
+            row = _oldest(connection, now, conversation)
+            if row is None:
+                return None
+            connection.execute(
+                "UPDATE jobs SET claimed_by = ?, claim_seconds = ?, claimed_until = ?, attempts = attempts + 1"
+                " WHERE id = ?",
+                (worker, seconds, now + seconds, row[0]),
+            )
+        id_, key, owner, kind, name, payload, attempts = row
+        return Job(
+            id=id_,
+            conversation=key,
+            owner=owner,
+            kind=kind,
+            key=name,
+            payload=json.loads(payload),
+            attempts=attempts + 1,
+        )
+
+    def finish_job(self, job: Job, *, retry_in: float | None = None) -> None:
+        """Remove a job, or put it back for later; a job that another worker has claimed since is left alone."""
+        with self._db.write() as connection:
+            if retry_in is None:
+                connection.execute("DELETE FROM jobs WHERE id = ? AND attempts = ?", (job.id, job.attempts))
+            else:
+                connection.execute(
+                    "UPDATE jobs SET claimed_by = NULL, claim_seconds = NULL, claimed_until = NULL, delay = ?,"
+                    " not_before = ? WHERE id = ? AND attempts = ?",
+                    (retry_in, self._clock() + retry_in, job.id, job.attempts),
+                )
+
+
+def _oldest(connection: sqlite3.Connection, now: float, conversation: str | None) -> Any:
+    within = "" if conversation is None else " AND c.key = :key"
+    return connection.execute(
+        "SELECT j.id, c.key, c.owner, j.kind, j.key, j.payload, j.attempts FROM jobs j"
+        f" JOIN conversations c ON c.id = j.conversation WHERE {_DUE} AND {_FREE}{within} ORDER BY j.id LIMIT 1",
+        {"now": now, "key": conversation},
+    ).fetchone()

@@ -1,0 +1,170 @@
+"""Messages as rows: everything about a message is worked out before the lock is taken, then written."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from leporello.messages import role_of
+from leporello.store.codec import encode, next_chain, payload_keys
+from leporello.store.search.prepare import prepared_text
+from leporello.store.seen import raw_calls, see
+from leporello.store.sqlite.index import add_to_index, row_text
+from leporello.store.sqlite.part import column_text
+from leporello.tokens import count_message
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Mapping, Sequence
+
+    from leporello.messages import Message
+    from leporello.store.codec import Encoded
+    from leporello.store.seen import Seen
+    from leporello.store.sqlite.part import Conversation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prepared:
+    """A message, ready to be written."""
+
+    encoded: Encoded
+    seen: Seen
+    text: str
+    tokens: int
+    time: float | None
+    name: str
+    tool: str
+
+
+def prepare(message: Message, path: str, tools: Mapping[str, str], seen: Seen | None = None) -> Prepared:
+    """Work out everything that is stored with a message; `tools` names the tools of calls by their id."""
+    encoded = encode(message, path)
+    seen = seen or see(message)
+    return Prepared(
+        encoded=encoded,
+        seen=seen,
+        text="" if seen.system else prepared_text(message),
+        tokens=count_message(message),
+        time=seconds_of(message.get("timestamp")),
+        name=column_text(message.get("name")),
+        tool=column_text(_tool(message, seen.role, tools)),
+    )
+
+
+def call_names(messages: Sequence[Message]) -> dict[str, str]:
+    """Return the names of called tools by the id of the call."""
+    return {id_: name for message in messages for id_, name, _ in raw_calls(message)}
+
+
+def answered_call(message: Message) -> str:
+    """Return the id of the call that a tool result answers when it does not say itself which tool it is from, or ""."""
+    call_id = message.get("tool_call_id") if role_of(message) == "tool" and not message.get("name") else ""
+    return call_id if isinstance(call_id, str) else ""
+
+
+def _tool(message: Message, role: str, tools: Mapping[str, str]) -> str:
+    """Return the tool that answers, or the tools that are called."""
+    if role != "tool":
+        return " ".join(dict.fromkeys(name for _, name, _ in raw_calls(message)))
+    name = message.get("name")
+    return name if isinstance(name, str) and name else tools.get(answered_call(message), "")
+
+
+def seconds_of(timestamp: Any) -> float | None:
+    """Return a timestamp (ISO-8601, or seconds) as seconds since the epoch, or None; no time zone means UTC."""
+    if isinstance(timestamp, (int, float)) and not isinstance(timestamp, bool):
+        return float(timestamp) if abs(timestamp) < 1e11 and isfinite(timestamp) else None  # noqa: PLR2004 - year 5138
+    if not isinstance(timestamp, str):
+        return None
+    try:
+        moment = datetime.fromisoformat(timestamp)
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None
+
+
+def insert(
+    connection: sqlite3.Connection,
+    conversation: Conversation,
+    rows: Sequence[tuple[Prepared, float | None]],
+    now: float,
+) -> list[int]:
+    """Append messages with their places (None: a system message) and return their numbers."""
+    seq, chain = conversation.next_seq, conversation.chain
+    new = []
+    for row, place in rows:
+        chain = next_chain(chain, row.encoded.verbatim)
+        time = now if row.time is None else row.time
+        new.append(NewRow(prepared=row, seq=seq, chain=chain, place=place, time=time))
+        seq += 1
+    numbers = insert_rows(connection, conversation, new)
+    connection.execute(
+        "UPDATE conversations SET next_seq = ?, chain = ?, revision = revision + 1, updated = ?, ended = NULL,"
+        " deleted = NULL WHERE id = ?",
+        (seq, chain, now, conversation.id),
+    )
+    return numbers
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewRow:
+    """A prepared message with its place in the conversation."""
+
+    prepared: Prepared
+    seq: int
+    chain: bytes
+    place: float | None
+    time: float
+    superseded: bool = False
+
+
+def insert_rows(connection: sqlite3.Connection, conversation: Conversation, rows: Sequence[NewRow]) -> list[int]:
+    """Write messages, their payloads and their index entries; return their numbers."""
+    last = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'messages'").fetchone()
+    start = (last[0] if last else 0) + 1
+    numbers = list(range(start, start + len(rows)))
+    connection.executemany(
+        "INSERT INTO payloads (hash, uses, data) VALUES (?, 1, ?) ON CONFLICT (hash) DO UPDATE SET uses = uses + 1",
+        [payload for row in rows for payload in _payloads(row.prepared)],
+    )
+    connection.executemany(
+        "INSERT INTO messages (id, conversation, seq, place, kind, state, time, tokens, size, role, name, tool,"
+        " fingerprint, call_key, chain, refs, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        [(number, conversation.id, *_columns(row)) for number, row in zip(numbers, rows, strict=True)],
+    )
+    add_to_index(
+        connection,
+        [
+            (number, row_text(row.prepared.text, conversation.id, conversation.owner))
+            for number, row in zip(numbers, rows, strict=True)
+            if row.place is not None
+        ],
+    )
+    return numbers
+
+
+def _payloads(row: Prepared) -> list[tuple[bytes, bytes]]:
+    return [(key, row.encoded.payloads[key]) for key in payload_keys(row.encoded.refs)]
+
+
+def _columns(row: NewRow) -> tuple[Any, ...]:
+    prepared, seen = row.prepared, row.prepared.seen
+    return (
+        row.seq,
+        0.0 if row.place is None else row.place,
+        int(row.place is None),
+        int(row.superseded),
+        row.time,
+        prepared.tokens,
+        seen.size,
+        column_text(seen.role),
+        prepared.name,
+        prepared.tool,
+        bytes.fromhex(seen.fingerprint),
+        seen.call_key and bytes.fromhex(seen.call_key),
+        row.chain,
+        prepared.encoded.refs,
+        prepared.encoded.body,
+    )

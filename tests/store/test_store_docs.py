@@ -1,0 +1,22 @@
+"""The pages about the store are true: their programs run, and every method is named."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from leporello.store import Store
+
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "store.md"
+
+
+def test_the_programs_on_the_page_run() -> None:
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    exec(compile("\n".join(blocks), str(PAGE), "exec"), {})  # noqa: S102 - our own page
+
+
+def test_the_page_names_every_method() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    methods = {name for name in vars(Store) if not name.startswith("_")} - {"url", "close"}
+    assert {name for name in methods if not re.search(rf"`{name}\b", page)} == set()
