@@ -27,6 +27,7 @@ BENCHMARKS = {
     "compress": Benchmark(shows="compress() at 100, 1,000 and 10,000 messages, beside hermes-agent 0.19.0"),
     "store": Benchmark(shows="append, ingest, disk and memory beside bare SQLite", data=""),
     "search": Benchmark(shows="latency and needles among 100,000 messages beside bare FTS5"),
+    "lcm": Benchmark(shows="the lossless engine: a turn, a fold, prompts"),
     "locomo": Benchmark(shows="natural-language recall, beside plain FTS5", data="locomo", needs_data=True),
 }
 

@@ -1,7 +1,8 @@
 """`compress()` with the model stubbed, at 100, 1,000 and 10,000 messages, beside hermes-agent 0.19.0 in the same run.
 
 The peer is installed from the package index into an environment of its own and timed in a subprocess, on the same
-conversations. `--no-peer` leaves it out. The bars: at 10,000 messages at least 5 × faster, growth from 1,000 to
+conversations. `--no-peer` leaves it out, `--cpu` measures processor time, for a machine that does other things too.
+The bars: at 10,000 messages at least 5 × faster, growth from 1,000 to
 10,000 at most 12 ×, every prompt inside the summariser's window, memory bounded.
 """
 
@@ -74,17 +75,19 @@ class Stub:
         return Completion(text=SUMMARY)
 
 
-def ours(length: int, repeats: int) -> dict[str, Any]:
+def ours(length: int, repeats: int, clock: str) -> dict[str, Any]:
     """Time our compressor, and see how long its prompts are and how much memory it takes."""
     messages = conversation(length)
+    now = getattr(time, clock)
     seconds = []
     for _ in range(repeats):
         llm = Stub()
         engine = ContextCompressor(WINDOW, llm=llm)
         engine.on_event = lambda _: None
-        started = time.perf_counter()
+        started = now()
         result = engine.compress(messages)
-        seconds.append(time.perf_counter() - started)
+        seconds.append(now() - started)
+    prompts = list(llm.prompts)
     tracemalloc.start()
     engine.compress(messages)
     _, peak = tracemalloc.get_traced_memory()
@@ -93,8 +96,8 @@ def ours(length: int, repeats: int) -> dict[str, Any]:
         "milliseconds": statistics.median(seconds) * 1000,
         "messages": len(result),
         "tokens": count_messages(result),
-        "largest_prompt": max(count_messages(prompt) for prompt in llm.prompts),
-        "calls": len(llm.prompts),
+        "largest_prompt": max(count_messages(prompt) for prompt in prompts),
+        "calls": len(prompts),
         "peak_mb": peak / 1e6,
     }
 
@@ -110,15 +113,15 @@ def stub(*args, messages=None, **kwargs):
     message = types.SimpleNamespace(content=SUMMARY)
     return types.SimpleNamespace(choices=[types.SimpleNamespace(message=message)])
 
-SUMMARY, repeats = sys.argv[2], int(sys.argv[3])
+SUMMARY, repeats, now = sys.argv[2], int(sys.argv[3]), getattr(time, sys.argv[4])
 module.call_llm = stub
 messages = json.load(open(sys.argv[1]))
 seconds = []
 for _ in range(repeats):
     engine = module.ContextCompressor(model="m", config_context_length=200000, quiet_mode=True)
-    started = time.perf_counter()
+    started = now()
     result = engine.compress(messages)
-    seconds.append(time.perf_counter() - started)
+    seconds.append(now() - started)
 figures = {"milliseconds": statistics.median(seconds) * 1000, "messages": len(result)}
 print(json.dumps(figures | {"largest_prompt": max(prompts) // 4}))
 """
@@ -135,12 +138,12 @@ def peer_environment() -> Path:
     return python
 
 
-def peer(python: Path, length: int, repeats: int) -> dict[str, Any]:
+def peer(python: Path, length: int, repeats: int, clock: str) -> dict[str, Any]:
     """Time the peer on the same conversation."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder, "messages.json")
         data.write_text(json.dumps(conversation(length)))
-        command = [str(python), "-c", PEER_SCRIPT, str(data), SUMMARY, str(repeats)]
+        command = [str(python), "-c", PEER_SCRIPT, str(data), SUMMARY, str(repeats), clock]
         done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return figures
@@ -150,7 +153,9 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--no-peer", action="store_true", help="time only ours")
     parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--cpu", action="store_true", help="measure processor time instead of time")
     arguments = parser.parse_args(argv)
+    clock = "process_time" if arguments.cpu else "perf_counter"
     python = None if arguments.no_peer else peer_environment()
     times: dict[int, float] = {}
     ratios: dict[int, float] = {}
@@ -159,9 +164,9 @@ def main(argv: list[str] | None = None) -> int:
     )
     print("|---|---|---|---|---|---|---|---|---|")
     for length in SIZES:
-        mine = ours(length, arguments.repeats)
+        mine = ours(length, arguments.repeats, clock)
         times[length] = mine["milliseconds"]
-        theirs = peer(python, length, arguments.repeats) if python else None
+        theirs = peer(python, length, arguments.repeats, clock) if python else None
         row = [length, f"{mine['milliseconds']:.1f}", mine["calls"], f"{mine['largest_prompt']:,}"]
         row += [f"{mine['peak_mb']:.1f}", f"{mine['messages']} messages, {mine['tokens']:,} tokens"]
         if theirs:

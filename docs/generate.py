@@ -85,6 +85,10 @@ plugins:
 store:
   url: sqlite:///var/lib/leporello/leporello.db
 
+lcm:                        # in force when context.engine is lcm
+  threshold: auto
+  scope: owner              # its tools may search all conversations of the same owner
+
 windows:
   my-finetune: 131072
   openrouter/qwen/qwen3-8b: 40960

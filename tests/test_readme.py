@@ -8,8 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from leporello import ContextCompressor
+from leporello.cli.demo import command as demo
 from leporello.cli.main import COMMANDS
 from leporello.summary.place import strip_summary
 from leporello.testing.demo_conversation import demo_conversation
@@ -35,6 +37,17 @@ def test_its_summary_is_the_one_you_get() -> None:
     (shown,) = blocks("markdown")
     missing = [line for line in shown.splitlines() if line and line not in summary]
     assert not missing
+
+
+def test_its_demonstration_is_the_one_you_get() -> None:
+    screen = _words(CliRunner().invoke(demo, ["--fast"]).output)
+    (shown,) = blocks("text")
+    assert [line for line in shown.splitlines() if _words(line) not in screen] == []
+
+
+def _words(text: str) -> str:
+    """Return what a screen says: without frames, widths and times."""
+    return " ".join(re.sub(r"\d+ ms|[^\w→.,:?-]", " ", text).split())
 
 
 def test_its_commands_exist() -> None:

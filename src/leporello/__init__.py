@@ -8,8 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leporello.compressor import ContextCompressor
     from leporello.config import Config
     from leporello.engine import CompactionReport, ContextEngine
+    from leporello.lcm import LCMEngine
     from leporello.plugins import load_engine
 
 __version__ = "0.1.0"
@@ -17,11 +19,21 @@ __version__ = "0.1.0"
 _HOMES = {
     "CompactionReport": "leporello.engine",
     "Config": "leporello.config",
+    "ContextCompressor": "leporello.compressor",
     "ContextEngine": "leporello.engine",
+    "LCMEngine": "leporello.lcm",
     "load_engine": "leporello.plugins",
 }
 
-__all__ = ["CompactionReport", "Config", "ContextEngine", "__version__", "load_engine"]
+__all__ = [
+    "CompactionReport",
+    "Config",
+    "ContextCompressor",
+    "ContextEngine",
+    "LCMEngine",
+    "__version__",
+    "load_engine",
+]
 
 
 def __getattr__(name: str) -> object:

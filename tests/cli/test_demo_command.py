@@ -3,14 +3,44 @@
 from __future__ import annotations
 
 import json
+import os
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
 
+import pytest
 from click.testing import CliRunner
 
 from leporello.cli.demo import command
+from leporello.cli.demo_show import Demonstration
 from leporello.messages import violations
+from leporello.store import open_store
 from leporello.summary.extract import extract_summary
 from leporello.testing.demo_conversation import demo_conversation
 from leporello.tokens import count_messages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Leporello
+
+ANSWERS = {
+    "Which berth got two containers at the same time?": "berth B-17",
+    "PORT-2291": "Ticket PORT-2291",
+    "8c1f2e6a-41d7-4c55-9f0e-2b7a6d90e113": "booking 8c1f2e6a-41d7-4c55-9f0e-2b7a6d90e113",
+    "src/harbour/webhooks/signing.py": "src/harbour/webhooks/signing.py",
+}
+
+
+@pytest.fixture(scope="module")
+def figures() -> dict[str, Any]:
+    """Return what one whole demonstration says about itself."""
+    done = CliRunner().invoke(command, ["--json", "--window", "128000"])
+    assert done.exit_code == 0
+    told: dict[str, Any] = json.loads(done.output)
+    return told
 
 
 def test_the_conversation_is_long_valid_and_always_the_same() -> None:
@@ -38,18 +68,70 @@ def test_that_check_can_fail() -> None:
     assert any(error not in summary for error in story.errors)
 
 
-def test_the_figures_are_those_of_the_engine() -> None:
-    done = CliRunner().invoke(command, ["--json", "--window", "128000"])
-    figures = json.loads(done.output)
+def test_the_figures_are_those_of_the_engine(figures: dict[str, Any]) -> None:
     assert figures["messages"] == len(demo_conversation().messages)
-    assert figures["largest_window"] < 128_000
-    assert figures["window_tokens"] < 64_000
-    assert len(figures["compactions"]) >= 2
-    assert figures["kept"] == {"file paths": "32 of 32", "errors": "8 of 8", "the last instruction": "word for word"}
+    for side in (figures, figures["lcm"]):
+        assert side["largest_window"] < 128_000
+        assert side["window_tokens"] < 64_000
+        assert len(side["compactions"]) >= 2
+        assert all(report["tokens_after"] < report["tokens_before"] for report in side["compactions"])
 
 
-def test_without_a_terminal_it_prints_a_table() -> None:
-    done = CliRunner().invoke(command, [])
-    assert done.exit_code == 0
-    assert "Before and after" in done.output
-    assert "32 of 32" in done.output
+def test_what_matters_is_still_in_the_window(figures: dict[str, Any]) -> None:
+    expected = {"file paths": "32 of 32", "errors": "8 of 8", "the last instruction": "word for word"}
+    assert figures["kept"] == expected
+    assert figures["lcm"]["kept"] == expected
+
+
+def test_questions_about_folded_turns_are_answered_from_the_store(figures: dict[str, Any]) -> None:
+    best = {answer["question"]: answer["hits"][0] for answer in figures["answers"]}
+    assert best.keys() == ANSWERS.keys()
+    for question, expected in ANSWERS.items():
+        assert expected in best[question]["snippet"]
+        assert best[question]["node"], "the message is folded"
+
+
+def test_every_message_unfolds_word_for_word(figures: dict[str, Any]) -> None:
+    assert figures["findings"] == []
+    assert figures["word_for_word"] == "322 of 322"
+
+
+def test_a_loss_would_be_shown(tmp_path: Path) -> None:
+    store = open_store(tmp_path / "demo.db")
+    show = Demonstration.of(demo_conversation(), 128_000, store)
+    for message in show.story.messages:
+        show.step(message)
+    assert (show.verified(), show.word_for_word()) == ([], "322 of 322")
+    store.close()
+    with closing(sqlite3.connect(tmp_path / "demo.db")) as connection:
+        connection.execute("DELETE FROM messages WHERE seq = 40")
+        connection.commit()
+    assert any("seq 40" in finding.problem for finding in show.verified())
+    assert show.word_for_word() != "322 of 322"
+    store.close()
+
+
+def test_without_a_terminal_it_prints_tables_for_both_engines() -> None:
+    environment = {**os.environ, "COLUMNS": "120"}
+    done = subprocess.run(
+        [sys.executable, "-c", "from leporello.cli import main; main()", "demo"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    for text in ("Before and after", "compressor, fold 1", "lcm, fold 1", "m42 in n", "berth B-17", "PORT-2291"):
+        assert text in done.stdout
+    assert done.stdout.count("32 of 32") == 2
+    assert "✓ verified: nothing is lost; 322 of 322 messages unfold word for word" in done.stdout
+
+
+def test_a_demonstration_in_a_store_can_be_explored(leporello: Leporello, tmp_path: Path) -> None:
+    store = tmp_path / "demo.db"
+    assert leporello("demo", "--json", "--store", store).code == 0
+    assert leporello("verify", "--store", store).code == 0
+    assert leporello("grep", "PORT-2291", "--store", store).code == 0
+    again = leporello("demo", "--json", "--store", store)
+    assert (again.code, "there is a conversation 'demo' already" in again.err) == (2, True)

@@ -72,6 +72,7 @@ def test_a_fresh_installation_is_healthy(tmp_path: Path) -> None:
         "plugins",
         "engine",
         "summariser",
+        "store",
     }
     assert {one["subject"] for one in found["findings"] if one["section"] == "versions"} == {
         "python",

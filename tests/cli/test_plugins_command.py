@@ -105,7 +105,8 @@ def test_list_shows_what_there_is_and_marks_the_current_one(terminal: Terminal) 
 Provider Plugins → Context Engine
    name        version  from      what it is
 ●  compressor           built-in  Summarises the middle of a long conversation.
-   alpha       0.1.0    home      Keeps the newest turns of a conversation that fit, and drops the older ones.\
+   alpha       0.1.0    home      Keeps the newest turns of a conversation that fit, and drops the older ones.
+   lcm         0.1.0    shipped   Keeps every message and folds the older ones; all can be searched and unfolded.\
 """)
 
 
@@ -120,7 +121,7 @@ def test_list_as_json_and_without_running_anything(terminal: Terminal) -> None:
     folder = terminal.engine("alpha", TRAP)
     listed = json.loads(terminal.run("list", "--json").stdout)
     assert listed["engine"] == "compressor"
-    assert [one["name"] for one in listed["found"]] == ["compressor", "alpha"]
+    assert [one["name"] for one in listed["found"]] == ["compressor", "alpha", "lcm"]
     assert listed["found"][1]["path"] == str(folder)
     assert not (folder / "ran").exists()
 
@@ -169,7 +170,7 @@ def test_use_refuses_a_folder_without_code(terminal: Terminal) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "expected"), [(b"\x1b[B\r", "alpha"), (b"j\r", "alpha"), (b"\x1b[A\r", "beta"), (b"jj\r", "beta")]
+    ("keys", "expected"), [(b"\x1b[B\r", "alpha"), (b"j\r", "alpha"), (b"\x1b[A\r", "lcm"), (b"jj\r", "beta")]
 )
 def test_the_picker_writes_what_is_chosen(terminal: Terminal, keys: bytes, expected: str) -> None:
     terminal.engine("alpha")
@@ -191,7 +192,7 @@ def test_the_picker_leaves_everything_as_it_is(terminal: Terminal, keys: bytes) 
 def test_the_picker_shows_an_unknown_current_value(terminal: Terminal) -> None:
     terminal.home.mkdir()
     (terminal.home / "config.yaml").write_text("context:\n  engine: gone\n")
-    shown = terminal.type(b"\x1b[A\r", until="Enter chooses")
+    shown = terminal.type(b"\x1b[A\x1b[A\r", until="Enter chooses")
     assert "● gone (not found)" in shown
     assert "context.engine is now compressor" in shown
 

@@ -33,7 +33,10 @@ SUMMARISERS: dict[str, Any] = {
 
 
 def conversation_with_needles() -> list[Message]:
-    """Return a conversation whose needles lie in the middle of a 200 KB output and at the end of long arguments."""
+    """Return a conversation whose needles lie in the middle of a 200 KB output and at the end of long arguments.
+
+    The listing after them fills the budget of the tail, so that both are folded.
+    """
     filler = "\n".join(f"{n:05d} INFO harbour.gate trailer passed in {n % 97} ms" for n in range(1_900))
     output = f"{filler}\n{NEEDLES[0]}\n  at {NEEDLES[1]}:88 while running {NEEDLES[2]}\n{filler}\nexport KEY={SECRET}"
     script = "echo checking\n" * 400 + f"bash {AT_THE_END_OF_ARGUMENTS[0]}  # ticket {AT_THE_END_OF_ARGUMENTS[1]}"
@@ -43,7 +46,7 @@ def conversation_with_needles() -> list[Message]:
         {"role": "assistant", "content": "I look at the log."},
         {"role": "user", "content": "Please do."},
     ]
-    for number, (command, result) in enumerate([("cat log", output), (script, "done"), ("ls", "a b c\n" * 900)]):
+    for number, (command, result) in enumerate([("cat log", output), (script, "done"), ("ls", "a b c\n" * 20_000)]):
         function = {"name": "terminal", "arguments": json.dumps({"command": command})}
         call = {"id": f"c{number}", "type": "function", "function": function}
         messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
@@ -62,6 +65,7 @@ def test_errors_paths_and_numbers_deep_inside_are_in_the_result(kind: str) -> No
     result = ContextCompressor(200_000, llm=llm).compress(messages)
     text = "\n".join(str(message.get("content")) for message in result)
     assert count_messages(result) < count_messages(messages) / 4
+    assert len(result) < 30, "what holds the needles was not folded"
     for needle in (*NEEDLES, *AT_THE_END_OF_ARGUMENTS):
         assert needle in text, f"{needle} is lost"
 

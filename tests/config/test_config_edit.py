@@ -144,8 +144,9 @@ class TestSet:
         assert file.read_text() == TEXT + 'windows:\n  openai/gpt-5.5: 272000\n  "qwen/qwen3:free": 40960\n'
 
     def test_an_engines_own_key(self, file: Path) -> None:
-        set_value(file, "lcm.leaf.tokens", "5")
-        assert Config.load(file).block("lcm") == {"leaf": {"tokens": 5}}
+        set_value(file, "context.engine", "notes")
+        set_value(file, "notes.leaf.tokens", "5")
+        assert Config.load(file).block("notes") == {"leaf": {"tokens": 5}}
 
     def test_the_default_file_is_made_for_its_owner_only(self, home: Path) -> None:
         set_value(None, "context.engine", "lcm")
@@ -190,7 +191,7 @@ class TestRefused:
             "configuration, compression.threshold.deep: this key is unknown. threshold has no keys."
         )
         assert refused(file, "nobody.x", "1") == snapshot(
-            "configuration, nobody: there is no block and no engine of this name. The blocks are model, context, compression, auxiliary, prompt_caching, plugins, store, windows; an engine's own block is read when the engine is installed or chosen."
+            "configuration, nobody: there is no block and no engine of this name. The blocks are model, context, compression, auxiliary, prompt_caching, plugins, store, lcm, windows; an engine's own block is read when the engine is installed or chosen."
         )
 
     def test_a_value_that_is_no_yaml(self, file: Path) -> None:
@@ -199,8 +200,9 @@ class TestRefused:
         )
 
     def test_below_a_single_value_of_an_engine(self, file: Path) -> None:
-        set_value(file, "lcm.a", "1")
-        assert refused(file, "lcm.a.b", "1") == snapshot("configuration, lcm.a.b: a is not a block in this file.")
+        set_value(file, "context.engine", "notes")
+        set_value(file, "notes.a", "1")
+        assert refused(file, "notes.a.b", "1") == snapshot("configuration, notes.a.b: a is not a block in this file.")
 
     @pytest.mark.parametrize(
         ("key", "value"),

@@ -51,6 +51,18 @@ def test_every_default() -> None:
             "plugins.enabled": [],
             "plugins.paths": [],
             "store.url": None,
+            "lcm.threshold": "auto",
+            "lcm.tail": 0.15,
+            "lcm.leaf_tokens": None,
+            "lcm.fan_in": 4,
+            "lcm.summary_share": 0.2,
+            "lcm.background": True,
+            "lcm.deadline_seconds": 120.0,
+            "lcm.max_calls": 24,
+            "lcm.scope": "conversation",
+            "lcm.redact": True,
+            "lcm.ignore_sessions": [],
+            "lcm.store": None,
             "windows": {},
         }
     )

@@ -50,9 +50,21 @@ SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "prompt_caching.cache_ttl": st.sampled_from(["5m", "1h"]),
     "prompt_caching.strategy": st.sampled_from(["system_and_3", "planner"]),
     "store.url": texts | st.none(),
+    "lcm.threshold": st.just("auto") | st.floats(1e-6, 1),
+    "lcm.tail": st.floats(1e-6, 0.8),
+    "lcm.leaf_tokens": st.integers(256, 10**9) | st.none(),
+    "lcm.fan_in": st.integers(2, 32),
+    "lcm.summary_share": st.floats(1e-6, 0.8),
+    "lcm.background": st.booleans(),
+    "lcm.deadline_seconds": seconds,
+    "lcm.max_calls": tokens,
+    "lcm.scope": st.sampled_from(["conversation", "owner"]),
+    "lcm.redact": st.booleans(),
+    "lcm.store": texts | st.none(),
 }
 COLLECTIONS: dict[str, st.SearchStrategy[Any]] = {
     "plugins.enabled": st.lists(names, max_size=3),
+    "lcm.ignore_sessions": st.lists(texts, max_size=3),
     "plugins.paths": st.lists(st.builds("/{}/{}".format, names, names), max_size=3),
     "windows": st.dictionaries(texts, tokens, max_size=3),
 }

@@ -30,7 +30,7 @@ def test_engines_and_plugins_are_listed_with_what_they_say_of_themselves(plugins
     plugins.plugin("p1", "")
     plugins.plugin("p2", "")
     listed = found(plugins={"enabled": ["p2"]})
-    assert list(listed) == ["built-in compressor", "engine alpha", "plugin p1", "plugin p2"]
+    assert list(listed) == ["built-in compressor", "engine alpha", "engine lcm", "plugin p1", "plugin p2"]
     alpha = listed["engine alpha"]
     assert (alpha.description, alpha.version, alpha.origin) == ("An engine for a test.", "1.10", "home")
     assert alpha.called == "alpha"
@@ -75,7 +75,7 @@ def test_finding_a_plugin_does_not_run_it(plugins: Plugins, tmp_path: Path) -> N
     plugins.engine("other")
     plugins.plugin("trap2", trap)
     config = Config.from_mapping({"context": {"engine": "other"}, "plugins": {"enabled": ["trap2"]}})
-    assert len(discover(config)) == 4
+    assert len(discover(config)) == 5
     assert load_engine(config).name == "other"
     assert not ran.exists()
     load_engine(config, name="trap")
@@ -138,7 +138,7 @@ def test_other_folders_and_hidden_ones_are_no_plugins(plugins: Plugins) -> None:
     plugins.engine(".hidden")
     (engines / "notes").mkdir()
     (engines / "file.txt").write_text("")
-    assert list(found()) == ["built-in compressor", "engine alpha"]
+    assert list(found()) == ["built-in compressor", "engine alpha", "engine lcm"]
 
 
 def test_a_place_that_the_user_named_must_be_there(plugins: Plugins, tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_a_place_that_the_user_named_must_be_there(plugins: Plugins, tmp_path: P
 def test_a_home_that_is_a_file_is_a_finding_not_a_traceback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "home").write_text("")
     monkeypatch.setenv("LEPORELLO_HOME", str(tmp_path / "home"))
-    assert list(found()) == ["built-in compressor"]
+    assert list(found()) == ["built-in compressor", "engine lcm"]
 
 
 def test_a_new_engine_folder_is_found_and_nothing_is_overwritten(plugins: Plugins) -> None:

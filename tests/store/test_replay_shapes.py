@@ -264,6 +264,18 @@ def test_a_system_message_is_stored_once_per_text() -> None:
     assert sum(m.system for m in store.messages("c", system=True)) == 2
 
 
+@pytest.mark.parametrize("full", [False, True])
+def test_a_system_message_with_an_engines_note_stands_for_the_one_it_came_from(full: bool) -> None:
+    messages = a_conversation(4)
+    store = stored(messages)
+    (origin,) = [m.id for m in store.messages("c", system=True) if m.system]
+    noted = messages[0] | {"content": "Be brief.\n\n[Note: something was folded]"}
+    store.emitted("c", [(noted, origin)])
+    done = store.ingest("c", [noted, *messages[1:]], full=full)
+    assert done.added == ()
+    assert sum(m.system for m in store.messages("c", system=True)) == 1
+
+
 def test_what_an_engine_made_is_not_stored() -> None:
     messages = a_conversation(10)
     store = stored(messages)

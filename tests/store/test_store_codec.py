@@ -120,3 +120,10 @@ def test_the_check_of_exactness_catches_a_lossy_codec() -> None:
     assert verbatim(json.loads(json.dumps(message, sort_keys=True))) != verbatim(message)
     with pytest.raises(MessageError):
         assert_exact({"content": (1,)})
+
+
+def test_both_halves_of_a_surrogate_pair_stay_two_characters() -> None:
+    message = {"role": "user", "content": "\ud83d\ude42", "parts": [{"text": "🙂 and \ude42\ud83d"}]}
+    encoded = encode(message)
+    assert decode(encoded.body, encoded.refs, encoded.payloads) == message
+    assert len(message["content"]) == 2

@@ -17,12 +17,18 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import click
 
 import leporello
+from leporello.cli.shown import counted, size
+from leporello.cli.store_options import file_of
+from leporello.cli.stores import schema_of
 from leporello.config.home import default_path, home_folder
 from leporello.config.keys import present_keys
 from leporello.config.load import check_file
-from leporello.errors import ConfigError, LeporelloWarning, PluginError
+from leporello.errors import ConfigError, LeporelloWarning, PluginError, StoreError
 from leporello.plugins import EngineSource, hermes
 from leporello.plugins.discover import Found, discover, places
+from leporello.store import open_store
+from leporello.store.sqlite import SQLiteStore
+from leporello.store.sqlite.migrations import versions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,6 +86,9 @@ def examine(path: Path | None = None) -> Iterator[Finding]:
         yield from _plugins(config)
         yield from _engine(config)
         yield from _summariser(config)
+        yield from _store(config.store.url)
+        if config.lcm.store:
+            yield from _store(config.lcm.store)
 
 
 def _versions() -> Iterator[Finding]:
@@ -226,6 +235,64 @@ def _summariser(config: Config) -> Iterator[Finding]:
         yield Finding(section="summariser", subject="auxiliary.compression", status="note", detail=text)
     else:
         yield Finding(section="summariser", subject=llm.model, status="ok", detail=f"through {llm.provider}")
+
+
+def _store(address: str | None) -> Iterator[Finding]:
+    try:
+        store = open_store(address)
+    except StoreError as error:
+        yield Finding(section="store", subject=error.place, status="problem", detail=f"{error.problem} {error.hint}")
+        return
+    except ConfigError as error:
+        yield Finding(section="store", subject="the default", status="problem", detail=str(error))
+        return
+    file = file_of(store)
+    if file is None:
+        text = "is kept in memory; nothing of it stays when the program ends"
+        yield Finding(section="store", subject=store.url, status="note", detail=text)
+    elif not os.path.lexists(file):
+        text = "does not exist yet; it is made when the first message is kept"
+        yield Finding(section="store", subject=str(file), status="ok", detail=text)
+    else:
+        yield _store_file(file)
+        yield from _store_contents(file)
+
+
+def _store_file(file: Path) -> Finding:
+    beside = [file.with_name(file.name + ending) for ending in ("", "-wal", "-shm")]
+    try:
+        mode = file.stat().st_mode
+        taken = size(sum(one.stat().st_size for one in beside if one.exists()))
+    except OSError as error:
+        return Finding(section="store", subject=str(file), status="problem", detail=f"cannot be read: {error.strerror}")
+    if mode & (stat.S_IRWXG | stat.S_IRWXO):
+        text = f"{taken}; other users can get at it (mode {stat.S_IMODE(mode):04o}): chmod 600 {file}"
+        return Finding(section="store", subject=str(file), status="warning", detail=text)
+    return Finding(section="store", subject=str(file), status="ok", detail=f"{taken}, mode {stat.S_IMODE(mode):04o}")
+
+
+def _store_contents(file: Path) -> Iterator[Finding]:
+    """Look into a store without changing it."""
+    try:
+        number, newest = schema_of(file), max(versions())
+        if number < newest:
+            text = f"{number}; it is brought to {newest} when the store is used next"
+            yield Finding(section="store", subject="schema", status="note", detail=text)
+            return
+        with SQLiteStore(file, read_only=True) as store:
+            trouble = store.check_file()
+            infos = list(store.conversations())
+    except StoreError as error:
+        yield Finding(section="store", subject=str(file), status="problem", detail=error.problem)
+        return
+    yield Finding(section="store", subject="schema", status="ok", detail=str(number))
+    for one in trouble:
+        yield Finding(section="store", subject="integrity", status="problem", detail=f"{one.where}: {one.problem}")
+    if not trouble:
+        text = "the file is whole; `leporello verify` proves what it holds"
+        yield Finding(section="store", subject="integrity", status="ok", detail=text)
+    text = f"{len(infos):,}, with {counted(sum(info.messages for info in infos), 'message')}"
+    yield Finding(section="store", subject="conversations", status="ok", detail=text)
 
 
 def _print(findings: list[Finding]) -> None:

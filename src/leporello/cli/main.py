@@ -1,6 +1,7 @@
 """The `leporello` command: finds the command's file, turns our errors into one line and an exit code.
 
-Exit codes: 0 done, 1 a check failed or nothing was found, 2 the user's mistake (arguments, configuration, a missing extra).
+Exit codes: 0 done, 1 a check failed or nothing was found, 2 the user's mistake (arguments, configuration, a missing
+extra).
 """
 
 from __future__ import annotations
@@ -15,21 +16,28 @@ from leporello.errors import LeporelloError
 
 # name -> what it does, for `--help` without importing the command's file
 COMMANDS = {
+    "backup": "Write a consistent copy of the store, while it is in use.",
     "config": "Read, check and change config.yaml.",
     "demo": "Fold a long agent conversation before your eyes; no key needed.",
+    "describe": "Describe a node, a message or a file of a stored conversation.",
     "doctor": "Say what is configured, what was found, and what is wrong.",
+    "expand": "Print the original messages under a node, word for word.",
+    "gc": "Delete what is older than you want to keep it; shows it first.",
+    "grep": "Search every stored message, folded or not.",
     "plugins": "Choose, list, create and check context engines.",
+    "sessions": "List, show, export, import and delete stored conversations.",
+    "verify": "Prove that nothing is lost.",
 }
 
 
 class LazyCommands(click.Group):
     """A group whose commands live in `leporello.cli.<name>` and are imported when they are called."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
+    def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the commands."""
         return sorted(COMMANDS)
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Import one command."""
         if name not in COMMANDS:
             return None
@@ -37,7 +45,7 @@ class LazyCommands(click.Group):
         assert isinstance(command, click.Command)  # noqa: S101 - a broken installation, not a user's mistake
         return command
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - the same
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """List the commands from the table, importing none of them."""
         with formatter.section("Commands"):
             formatter.write_dl(sorted(COMMANDS.items()))

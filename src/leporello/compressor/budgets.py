@@ -9,6 +9,7 @@ MIN_SUMMARY_TOKENS = 2_000
 MAX_SUMMARY_TOKENS = 12_000
 MAX_SUMMARY_SHARE_OF_WINDOW = 0.05
 SMALLEST_SUMMARY_TOKENS = 256
+ENOUGH_CONTENT = int(MAX_SUMMARY_TOKENS / SUMMARY_SHARE)  # tokens; more of them allow no longer summary
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,12 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from leporello.compressor.budgets import Budgets
+from leporello.compressor.budgets import ENOUGH_CONTENT, Budgets
+from leporello.compressor.ends import VERY_LONG, Ends, ends, whole
 from leporello.compressor.place import Stripped, frame_tokens, place, placement, strip_summary
-from leporello.compressor.plan import Plan, make_plan
+from leporello.compressor.plan import Missing, Plan, make_plan
 from leporello.compressor.settings import Settings
-from leporello.compressor.sizes import Sizes
+from leporello.compressor.sizes import Sizes, about
 from leporello.engine import CompactionReport, ContextEngine, Status, normalise_usage
 from leporello.events import CompactionFinished, CompactionStarted, Notice, SummaryFellBack
 from leporello.messages import Message, repair
@@ -33,6 +34,7 @@ LITTLE = 0.05  # a compaction that saves a smaller share brought little
 ROOMY = 0.25  # of the threshold: room enough until the next compaction
 LEAST_GROWTH = 0.05  # of the threshold
 SAFE_SHARE = 0.85  # of the window
+CLOSE = 0.80  # of the tokens that came in: a result with fewer is shorter, also when these were not all counted
 SMALLEST_SHARE_FOR_MESSAGES = 0.25  # of the threshold, when system prompt and tools alone nearly fill it
 CODEX_THRESHOLD = 0.85
 CODEX_NOTICE = (
@@ -134,7 +136,8 @@ class ContextCompressor(ContextEngine):
 
     def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Tell whether there is anything between head and tail."""
-        return bool(self._plan(strip_summary(list(repair(messages).messages)), Sizes(), None).source)
+        _, plan = self._planned(messages, ends(messages), Sizes(), None)
+        return bool(plan.source)
 
     def compress(
         self,
@@ -145,14 +148,14 @@ class ContextCompressor(ContextEngine):
         memory_context: str = "",
     ) -> list[Message]:
         """Fold the middle of the conversation into one summary, which replaces an earlier one."""
-        valid = list(repair(messages).messages)
+        kept = ends(messages)
         run = self._begin(messages, current_tokens, _reason(focus_topic, force=force))
 
-        earlier = strip_summary(valid)
-        plan = self._plan(earlier, run.sizes, run.goal)
-        budget = self._summary_budget(plan, run.tokens, earlier.previous)
+        earlier, plan = self._planned(messages, kept, run.sizes, run.goal)
+        budget = self._summary_budget(plan, run, earlier.previous)
         if budget < SHORTEST_WORTH_MAKING:
-            return self._finish(run, valid, "unchanged", "nothing between the first and the newest messages to fold")
+            reason = "nothing between the first and the newest messages to fold"
+            return self._finish(run, whole(messages).messages, "unchanged", reason)
 
         summary = self._summariser.summarise(
             SummaryRequest(
@@ -166,8 +169,9 @@ class ContextCompressor(ContextEngine):
 
         where = placement(plan.head, plan.tail, newest_user_in_head=plan.newest_user_in_head)
         result = list(repair(place(plan.head, summary.text, plan.tail, where)).messages)
-        if run.sizes.total(result) >= run.tokens:
-            return self._finish(run, valid, "refused", "the result would not have been shorter", summary)
+        if not _is_shorter(result, messages, run):
+            reason = "the result would not have been shorter"
+            return self._finish(run, whole(messages).messages, "refused", reason, summary)
         status: Status = "fallback" if summary.fallback else "folded"
         return self._finish(run, result, status, summary.fallback or summary.note, summary)
 
@@ -211,7 +215,7 @@ class ContextCompressor(ContextEngine):
 
     def _begin(self, messages: list[Message], current_tokens: int | None, reason: str) -> _Run:
         sizes = Sizes()
-        tokens = sizes.total(messages)
+        tokens = about(messages) if len(messages) > VERY_LONG else sizes.total(messages)
         run = _Run(
             sizes=sizes,
             messages=len(messages),
@@ -237,9 +241,23 @@ class ContextCompressor(ContextEngine):
         beside = max(0, prompt_tokens - tokens)
         return max(self.threshold_tokens - 1 - beside, int(self.threshold_tokens * SMALLEST_SHARE_FOR_MESSAGES))
 
-    def _plan(self, earlier: Stripped, sizes: Sizes, goal: int | None) -> Plan:
+    def _planned(self, messages: list[Message], kept: Ends, sizes: Sizes, goal: int | None) -> tuple[Stripped, Plan]:
+        """Plan with the ends of a very long list where they suffice, else with the whole of it."""
+        earlier = strip_summary(kept.messages)
+        plan = self._plan(earlier, sizes, goal, kept)
+        if plan is None:
+            earlier = strip_summary(whole(messages).messages)
+            plan = self._plan(earlier, sizes, goal)
+        assert plan is not None  # noqa: S101 - only missing messages can be in the way of a plan
+        return earlier, plan
+
+    def _plan(self, earlier: Stripped, sizes: Sizes, goal: int | None, kept: Ends | None = None) -> Plan | None:
         """Plan head and tail; an earlier summary is never part of the head, nor anything that came after it."""
         first_n = self.protect_first_n if earlier.position is None else min(self.protect_first_n, earlier.position)
+        missing = None
+        if kept and kept.seam is not None:
+            seam = next(index for index, message in enumerate(earlier.messages) if message is kept.seam)
+            missing = Missing(place=seam, messages=kept.middle)
         return make_plan(
             earlier.messages,
             sizes,
@@ -247,15 +265,17 @@ class ContextCompressor(ContextEngine):
             protect_last_n=self.protect_last_n,
             tail_budget=self.tail_token_budget,
             room=None if goal is None else max(0, goal - self.max_summary_tokens - frame_tokens()),
+            missing=missing,
         )
 
-    def _summary_budget(self, plan: Plan, before: int, previous: str) -> int:
+    def _summary_budget(self, plan: Plan, run: _Run, previous: str) -> int:
         """Return the summary's budget: what the numbers allow, and less than what it replaces."""
         if not plan.source:
             return 0
-        content = plan.source_tokens + count_text(previous)
-        saved = before - plan.kept_tokens - frame_tokens()
-        return min(self._budgets.summary_tokens(content), saved - 1)
+        replaced = run.tokens - plan.kept_tokens
+        # Much more than enough needs no count of its own.
+        content = replaced if replaced > 2 * ENOUGH_CONTENT else run.sizes.total(plan.source) + count_text(previous)
+        return min(self._budgets.summary_tokens(content), replaced - frame_tokens() - 1)
 
     def _finish(
         self, run: _Run, result: list[Message], status: Status, reason: str, summary: Summary | None = None
@@ -307,6 +327,12 @@ def _reason(focus_topic: str | None, *, force: bool) -> str:
     if focus_topic:
         return f"asked for, with focus on {focus_topic}"
     return "asked for" if force else "the window is filling"
+
+
+def _is_shorter(result: list[Message], messages: list[Message], run: _Run) -> bool:
+    """Tell whether a result has fewer tokens than what came in; where an estimate of that is close, it is counted."""
+    after = run.sizes.total(result)
+    return after < run.tokens * CLOSE or after < run.sizes.total(messages)
 
 
 def _unfoldable(result: list[Message], run: _Run) -> tuple[int, ...]:

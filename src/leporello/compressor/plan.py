@@ -6,8 +6,10 @@ then are fewer than `protect_last_n` messages kept. The newest user message is n
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from leporello.compressor.boundaries import Boundaries, find_boundaries, newest
 from leporello.compressor.payloads import shorten
@@ -35,7 +37,33 @@ class Plan:
     source: list[Message]
     newest_user_in_head: bool
     kept_tokens: int
-    source_tokens: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Missing:
+    """Messages that were left out of a list, and the index in front of which they belong."""
+
+    place: int
+    messages: Sequence[Message] = ()
+
+
+class _Tokens(Sequence[int]):
+    """The tokens of each message, counted when they are asked for: of a long list only the end is."""
+
+    def __init__(self, messages: list[Message], sizes: Sizes) -> None:
+        self._messages = messages
+        self._sizes = sizes
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[int]: ...
+    def __getitem__(self, index: int | slice) -> int | list[int]:
+        found = self._messages[index]
+        return [self._sizes.of(message) for message in found] if isinstance(found, list) else self._sizes.of(found)
 
 
 def make_plan(
@@ -46,9 +74,14 @@ def make_plan(
     protect_last_n: int,
     tail_budget: int,
     room: int | None,
-) -> Plan:
-    """Plan a compaction whose kept messages have at most `room` tokens, as nearly as can be; None: any number."""
-    tokens = [sizes.of(message) for message in messages]
+    missing: Missing | None = None,
+) -> Plan | None:
+    """Plan a compaction whose kept messages have at most `room` tokens, as nearly as can be; None: any number.
+
+    `missing` are messages that are folded in any case. The plan is None when head or tail would reach over their place.
+    """
+    tokens = _Tokens(messages, sizes)
+    missing = missing or Missing(place=len(messages))
     plan = None
     for last_n in _halvings(protect_last_n):
         bounds = find_boundaries(
@@ -58,8 +91,10 @@ def make_plan(
             protect_last_n=last_n,
             tail_budget=tail_budget,
         )
+        if missing.messages and not bounds.head_end <= missing.place < bounds.tail_start:
+            return None
         for limit in (None, *PAYLOAD_LIMITS):
-            plan = _plan(messages, sizes, bounds, limit, room)
+            plan = _plan(messages, sizes, bounds, limit, room, missing)
             if room is None or plan.kept_tokens <= room:
                 return plan
     assert plan is not None  # noqa: S101 - there is always a first round
@@ -73,7 +108,9 @@ def _halvings(number: int) -> Iterator[int]:
     yield 1
 
 
-def _plan(messages: list[Message], sizes: Sizes, bounds: Boundaries, limit: int | None, room: int | None) -> Plan:
+def _plan(
+    messages: list[Message], sizes: Sizes, bounds: Boundaries, limit: int | None, room: int | None, missing: Missing
+) -> Plan:
     tail_indexes = bounds.tail(len(messages))
     pruned = prune(messages, bounds.head_end)[: bounds.head_end]
     kept = dict(enumerate(pruned)) | {index: messages[index] for index in tail_indexes}
@@ -81,14 +118,16 @@ def _plan(messages: list[Message], sizes: Sizes, bounds: Boundaries, limit: int 
     if limit is not None and room is not None:
         _shorten(kept, sizes, limit, room, spared=user)
     changed = [index for index, message in kept.items() if message is not messages[index]]
-    source = [messages[index] for index in sorted([*bounds.folded, *changed])]
+    folded = sorted([*bounds.folded, *changed])
+    source = [messages[index] for index in folded]
+    before = bisect_left(folded, missing.place)
+    source[before:before] = missing.messages
     return Plan(
         head=[kept[index] for index in range(bounds.head_end)],
         tail=[kept[index] for index in tail_indexes],
         source=source,
         newest_user_in_head=user < bounds.head_end,
         kept_tokens=sizes.total(kept.values()),
-        source_tokens=sizes.total(source),
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, PrivateAttr, ValidationInfo
 
 from leporello.config.home import home_folder
 from leporello.errors import ConfigError
@@ -36,6 +36,13 @@ def _null_is_empty_list(value: Any) -> Any:
 
 def _null_is_empty_block(value: Any) -> Any:
     return {} if value is None else value
+
+
+def _auto_or_share(value: Any) -> Any:
+    """Take "auto" or a share; one check for both, so that a wrong value is reported once."""
+    if value == "auto" or (type(value) in (int, float) and 0 < value <= 1):
+        return value if value == "auto" else float(value)
+    raise ValueError("neither auto nor a share")
 
 
 def _absolute(value: Any, info: ValidationInfo) -> Any:
@@ -68,6 +75,11 @@ Address: TypeAlias = Annotated[
 Folder: TypeAlias = Annotated[Path, BeforeValidator(_absolute), Allowed(text="the path of a folder")]
 Tokens: TypeAlias = Annotated[int, Field(ge=1)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0)]
+AutoOrShare: TypeAlias = Annotated[
+    float | Literal["auto"],
+    PlainValidator(_auto_or_share),
+    Allowed(text="`auto` or a number above 0 and at most 1"),
+]
 
 
 class Block(BaseModel):
@@ -194,6 +206,57 @@ class Store(Block):
     )
 
 
+class Lcm(Block):
+    """The lossless engine `lcm`."""
+
+    threshold: AutoOrShare = Field(
+        default="auto",
+        description="When to fold. `auto`: where a turn costs least, from measured usage and prices; "
+        "never above 75 % of the window. A number: at this share of the main model's window.",
+    )
+    tail: Annotated[float, Field(gt=0, le=0.8)] = Field(
+        default=0.15, description="The share of the threshold that the newest messages, kept as they are, may take."
+    )
+    leaf_tokens: Annotated[int, Field(ge=256)] | None = Field(
+        default=None,
+        description="How much of the conversation one leaf summarises. `null`: about 4 % of the window, at least 4,000 "
+        "tokens, less in a small window.",
+    )
+    fan_in: Annotated[int, Field(ge=2, le=32)] = Field(
+        default=4, description="How many neighbouring summaries become one when they take too much room."
+    )
+    summary_share: Annotated[float, Field(gt=0, le=0.8)] = Field(
+        default=0.20, description="The share of the threshold that all summaries together may take."
+    )
+    background: bool = Field(
+        default=True,
+        description="Prepare summaries in the background, so that no turn waits for a model. "
+        "`false`: the turn that folds waits.",
+    )
+    deadline_seconds: Seconds = Field(
+        default=120.0, description="The longest time for one fold; what is left is summarised without a model."
+    )
+    max_calls: Annotated[int, Field(ge=1)] = Field(
+        default=24, description="The most model calls for one fold; what is left is summarised without a model."
+    )
+    scope: Literal["conversation", "owner"] = Field(
+        default="conversation",
+        description="What the tools may search and unfold: this conversation alone, or all of the same owner.",
+    )
+    redact: bool = Field(
+        default=True,
+        description="Remove known secrets from what the tools return. From summaries and the index they are always "
+        "removed; the store keeps every message as it came.",
+    )
+    ignore_sessions: Annotated[list[Text], NULL_IS_EMPTY_LIST] = Field(
+        default=[],
+        description="Conversations that are not kept, by name; `*` stands for any text. They are folded in memory.",
+    )
+    store: Annotated[Text | None, BLANK_IS_NULL] = Field(
+        default=None, description="A store of its own, written as `store.url`. `null`: the one of the host."
+    )
+
+
 class Config(Block):
     """The whole configuration; `load`, `from_mapping` and `coerce` make one and say kindly what is wrong."""
 
@@ -204,6 +267,7 @@ class Config(Block):
     prompt_caching: Annotated[PromptCaching, NULL_IS_EMPTY_BLOCK] = Field(default=PromptCaching())
     plugins: Annotated[Plugins, NULL_IS_EMPTY_BLOCK] = Field(default=Plugins())
     store: Annotated[Store, NULL_IS_EMPTY_BLOCK] = Field(default=Store())
+    lcm: Annotated[Lcm, NULL_IS_EMPTY_BLOCK] = Field(default=Lcm())
     windows: Annotated[dict[str, Tokens], NULL_IS_EMPTY_BLOCK] = Field(
         default={},
         description="Windows in tokens that override the known ones: `model: tokens` for every provider, "

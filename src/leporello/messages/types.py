@@ -70,8 +70,13 @@ def text_of(message: Any) -> str:
     content = message.get("content") if isinstance(message, dict) else None
     if isinstance(content, str):
         return content
-    texts = (part.get("text") for part in parts_of(message) if part.get("type") not in THINKING_TYPES)
+    texts = (part.get("text") for part in parts_of(message) if not _is_thinking(part))
     return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def _is_thinking(part: Part) -> bool:
+    kind = part.get("type")
+    return isinstance(kind, str) and kind in THINKING_TYPES
 
 
 def tool_calls_of(message: Any) -> list[ToolCall]:
@@ -84,8 +89,7 @@ def _tool_call(call: dict[str, Any]) -> ToolCall:
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
     name, raw = function.get("name"), function.get("arguments")
-    if isinstance(raw, dict):
-        raw = json.dumps(raw, ensure_ascii=False, default=str)
+    raw = _written(raw) if isinstance(raw, dict) else raw
     raw = raw if isinstance(raw, str) else ""
     return ToolCall(
         id=call["id"] if isinstance(call.get("id"), str) else "",
@@ -93,6 +97,14 @@ def _tool_call(call: dict[str, Any]) -> ToolCall:
         arguments=_parsed(raw),
         raw=raw,
     )
+
+
+def _written(arguments: dict[Any, Any]) -> str:
+    """Return arguments as JSON; "" for those that hold themselves, are nested too deeply or cannot be told as text."""
+    try:
+        return json.dumps(arguments, ensure_ascii=False, default=str, skipkeys=True)
+    except Exception:  # noqa: BLE001 - `str` of a stranger's object may raise anything, and a reader must not
+        return ""
 
 
 def _parsed(raw: str) -> dict[str, Any]:

@@ -3,12 +3,14 @@
 The verbatim bytes of a message are compact JSON with every non-ASCII character escaped and the keys in the order they
 came in, so NUL, lone surrogates, large integers and floats survive. Long strings are kept once, by the hash of their
 content, compressed: in the stored body an empty string stands in their place, and `refs` says what belongs where. Since
-the references stand beside the body, no value of a message can be mistaken for one.
+the references stand beside the body, no value of a message can be mistaken for one. A text with both halves of a
+surrogate pair as two characters, which JSON would read as one, is kept in the same way.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from dataclasses import dataclass, field
 from hashlib import blake2b
@@ -30,6 +32,9 @@ HASH_SIZE: Final = 16
 _ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False, check_circular=False)
 _ESCAPES_WORTH_PACKING = 12  # an escape of six bytes per so many bytes: compressing pays
 _PACKED = b"\x78"  # how zlib data begins; a JSON object begins with a brace
+
+_ESCAPED_SURROGATE = b"\\ud"
+_SPLIT_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -56,9 +61,9 @@ def verbatim(message: Any, path: str = "message") -> bytes:
 def encode(message: Any, path: str = "message") -> Encoded:
     """Return what is stored for a message; a value that is not JSON is refused with its path."""
     data = verbatim(message, path)
-    if len(data) < LONG:
+    if len(data) < LONG and _ESCAPED_SURROGATE not in data:
         return Encoded(verbatim=data, body=_packed(data))
-    texts = list(_long_strings(message, ()))
+    texts = list(_strings_apart(message, ()))
     if not texts:
         return Encoded(verbatim=data, body=_packed(data))
     short = message
@@ -125,14 +130,15 @@ def _unpacked(body: bytes) -> bytes:
     return zlib.decompress(body) if body.startswith(_PACKED) else body
 
 
-def _long_strings(value: Any, place: Path) -> Iterator[tuple[Path, str]]:
+def _strings_apart(value: Any, place: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the strings that are kept beside the body, and where they belong."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in items:
         if isinstance(item, str):
-            if len(item) >= LONG:
+            if len(item) >= LONG or (not item.isascii() and _SPLIT_PAIR.search(item)):
                 yield (*place, key), item
         elif isinstance(item, (dict, list)):
-            yield from _long_strings(item, (*place, key))
+            yield from _strings_apart(item, (*place, key))
 
 
 def _replaced(value: Any, place: Path, text: str) -> Any:

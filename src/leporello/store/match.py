@@ -172,7 +172,7 @@ def _quick(end: _End, anchor: int, known: dict[int, int], place: float) -> Plan 
     """Return the plan for a list whose stored messages end at `anchor`."""
     start = min(known)
     systems = [*_leading_systems(end, start), *(i for i in range(start, len(end.messages)) if end[i].system)]
-    stored = end.history.systems({end[index].fingerprint for index in systems}) if systems else {}
+    stored = _stored_systems(end.history, {end[index].fingerprint for index in systems}) if systems else {}
     added: list[Addition] = []
     for index in systems:
         if end[index].fingerprint in stored:
@@ -190,6 +190,12 @@ def _quick(end: _End, anchor: int, known: dict[int, int], place: float) -> Plan 
             added.append(Addition(index=index, place=place))
     kept, repeated = _once(end, added)
     return Plan(start=start, known=known, added=kept, repeated=repeated)
+
+
+def _stored_systems(history: History, fingerprints: Collection[str]) -> dict[str, int]:
+    """Return the ids of system messages by fingerprint; one with an engine's note is the one it came from."""
+    noted = {mark: origin for mark, origin in history.emitted(fingerprints).items() if origin is not None}
+    return noted | history.systems(fingerprints)
 
 
 def _leading_systems(end: _End, stop: int) -> list[int]:
@@ -221,7 +227,7 @@ def full_plan(history: History, messages: Sequence[Message], *, settle: bool = F
     """
     seen = [see(message, f"messages[{index}]") for index, message in enumerate(messages)]
     emitted = history.emitted({item.fingerprint for item in seen})
-    systems = history.systems({item.fingerprint for item in seen if item.system})
+    systems = _stored_systems(history, {item.fingerprint for item in seen if item.system})
     chain = _aligned(history, seen, emitted)
     derived = _derived(seen, emitted, chain)
     known = {index: row.id for index, row in chain.items()}

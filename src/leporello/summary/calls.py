@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, TypeVar
 
 from leporello.engine import normalise_usage
@@ -114,8 +115,7 @@ class Calls:
 
     def _complete(self, messages: list[Message], max_tokens: int) -> Completion:
         self.made += 1
-        room = self.window - count_messages(messages)
-        allowed = min(max_tokens * self._patience, self._output_limit or max(max_tokens, room))
+        allowed = min(self._patient(max_tokens, messages), self._output_limit or sys.maxsize)
         timeout = min(self._timeout, self._seconds_left())
         try:
             completion = self._llm.complete(messages, max_tokens=allowed, timeout=timeout)
@@ -128,6 +128,12 @@ class Calls:
             raise MalformedAnswerError(f"{self._llm.model} answered with no text but {type(completion).__name__}")
         self._account(completion)
         return completion
+
+    def _patient(self, max_tokens: int, messages: list[Message]) -> int:
+        """Return how long an answer may be: as asked for, or with more patience as far as the window allows it."""
+        if self._patience == 1:
+            return max_tokens
+        return min(max_tokens * self._patience, max(max_tokens, self.window - count_messages(messages)))
 
     def _account(self, completion: Completion) -> None:
         for key, value in normalise_usage(completion.usage).items():

@@ -5,7 +5,8 @@ ends, and from between them the lines with errors and the lines unlike the other
 left out. Thinking stays out; images and other media become labels.
 
 Secrets go first, before anything is cut, so that no half of one can remain. The whole conversation passes the redactor
-as one text, which is many times faster than one call per message.
+as one text, which is many times faster than one call per message. Of a very long conversation the oldest turns may come
+as an outline.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leporello.messages.types import IMAGE_TYPES, THINKING_TYPES, parts_of, role_of
+from leporello.messages.rules import is_thinking
+from leporello.messages.types import IMAGE_TYPES, parts_of, role_of
 from leporello.redact import redact
 from leporello.summary.excerpt import excerpt, soft_end
 from leporello.tokens import count_text
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from leporello.messages.types import Message, Part
+    from leporello.summary.outline import Outline
 
 DEFAULT_LIMIT = 4_000
 """Characters of a tool output, or of the arguments of a call, that reach the summariser without a cut."""
@@ -32,22 +35,31 @@ CLEARED_OUTPUT = "[Old tool output cleared to save context space]"
 _SEPARATOR = "\n\x01\n"  # not white space to a regular expression, so no pattern runs across it
 _MAX_NAME = 32
 _MAX_ADDRESS = 240
-_BLOCK = 50_000
+_JOINT = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Turn:
-    """One message as a summariser reads it: its place in the list, and how many characters of it are not shown."""
+    """One message as a summariser reads it: its place in the list, and how many characters of it are not shown.
+
+    Or several of them in outline.
+    """
 
     index: int
     label: str
     body: str
     left_out: int = 0
+    messages: int = 1
 
     @property
     def text(self) -> str:
         """The label and what was said."""
         return f"[{self.label}]\n{self.body}"
+
+    @property
+    def stop(self) -> int:
+        """The place behind what this covers."""
+        return self.index + self.messages
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,52 +80,42 @@ class _Piece(NamedTuple):
     foldable: bool
 
 
-def digest(messages: Sequence[Message], *, limit: int | None = DEFAULT_LIMIT) -> list[Turn]:
-    """Return the turns of a conversation, free of secrets; without a `limit` nothing is cut."""
-    pieces = _pieces(messages)
-    shown: list[list[str]] = [[] for _ in messages]
-    left_out = [0] * len(messages)
-    for (index, _, foldable), clean in zip(pieces, _redacted([text for _, text, _ in pieces]), strict=True):
-        if foldable and limit is not None and len(clean) > limit:
-            folded, missing = excerpt(clean, limit)
-            shown[index].append(folded)
-            left_out[index] += missing
-        else:
-            shown[index].append(clean)
+def digest(
+    messages: Sequence[Message], *, limit: int | None = DEFAULT_LIMIT, older: Outline | None = None
+) -> list[Turn]:
+    """Return the turns of a conversation, free of secrets; without a `limit` nothing is cut.
+
+    `older` is the outline of its oldest messages, which are then not read again.
+    """
+    blocks = older.blocks if older else []
+    pieces = _pieces(messages, older.stop if older else 0)
+    clean = _redacted([*(block.text for block in blocks), *(text for _, text, _ in pieces)])
+    outlined = [
+        Turn(index=start, label=f"#{start} to #{stop - 1}, in outline", body=body, messages=stop - start)
+        for (start, stop, _), body in zip(blocks, clean, strict=False)
+        if body
+    ]
+    return outlined + _turns(pieces, clean[len(blocks) :], limit)
+
+
+def _turns(pieces: list[_Piece], clean: list[str], limit: int | None) -> list[Turn]:
+    """Put the pieces of each message together, the long ones folded."""
+    shown: dict[int, list[str]] = {}
+    left_out: dict[int, int] = {}
+    for (index, _, foldable), text in zip(pieces, clean, strict=True):
+        folded, missing = excerpt(text, limit) if foldable and limit is not None and len(text) > limit else (text, 0)
+        shown.setdefault(index, []).append(folded)
+        left_out[index] = left_out.get(index, 0) + missing
     return [
         Turn(index=index, label=label, body="\n".join(body), left_out=left_out[index])
-        for index, (label, *body) in enumerate(shown)
+        for index, (label, *body) in shown.items()
         if body
     ]
 
 
 def sizes(turns: Sequence[Turn]) -> list[int]:
-    """Return about how many tokens each turn has; their sum is never too low.
-
-    Turns are counted many at a time and the count is shared out by length: a count for each would take longer than
-    all the rest.
-    """
-    found: list[int] = []
-    for block in _blocks(turns):
-        texts = [turn.text for turn in block]
-        joined = "\n\n".join(texts)
-        rate = (count_text(joined) + 1) / max(1, len(joined))
-        found += [int(len(text) * rate) + 2 for text in texts]
-    return found
-
-
-def _blocks(turns: Sequence[Turn]) -> Iterator[list[Turn]]:
-    """Yield neighbours that have the usual length of a page together."""
-    block: list[Turn] = []
-    length = 0
-    for turn in turns:
-        block.append(turn)
-        length += len(turn.body)
-        if length > _BLOCK:
-            yield block
-            block, length = [], 0
-    if block:
-        yield block
+    """Return the tokens of each turn, with what it takes to join it to the next; no sum of them is too low."""
+    return [count_text(turn.text) + _JOINT for turn in turns]
 
 
 def chunks(turns: Sequence[Turn], max_tokens: int) -> list[str]:
@@ -133,11 +135,19 @@ def packed(turns: Sequence[Turn], max_tokens: int, weights: Sequence[int] | None
     size = 0
     for turn, weight in zip(turns, weights, strict=True):
         if held and size + weight > even:
-            found += _checked(held, max_tokens)
+            found += _chunks(held, size, max_tokens)
             held, size = [], 0
         held.append(turn)
         size += weight
-    return found + _checked(held, max_tokens) if held else found
+    return found + _chunks(held, size, max_tokens) if held else found
+
+
+def _chunks(turns: list[Turn], tokens: int, max_tokens: int) -> list[Chunk]:
+    """Return one chunk when the turns fit by their sizes, else as many as it takes."""
+    if tokens > max_tokens:
+        return _checked(turns, max_tokens)
+    text = "\n\n".join([turn.text for turn in turns])
+    return [Chunk(text=text, tokens=tokens, start=turns[0].index, stop=turns[-1].stop)]
 
 
 def _even_share(total: int, most: int) -> int:
@@ -151,7 +161,7 @@ def _checked(turns: list[Turn], max_tokens: int) -> list[Chunk]:
     text = "\n\n".join(turn.text for turn in turns)
     tokens = count_text(text)
     if tokens <= max_tokens:
-        return [Chunk(text=text, tokens=tokens, start=turns[0].index, stop=turns[-1].index + 1)]
+        return [Chunk(text=text, tokens=tokens, start=turns[0].index, stop=turns[-1].stop)]
     if len(turns) == 1:
         return [chunk for part in _parts(turns[0], max_tokens) for chunk in _checked([part], max_tokens)]
     middle = len(turns) // 2
@@ -165,7 +175,8 @@ def _parts(turn: Turn, max_tokens: int) -> Iterator[Turn]:
         raise ValueError(f"{max_tokens} tokens are too few for a part of a turn")
     bodies = list(_split(turn.body, room))
     for number, body in enumerate(bodies, 1):
-        yield Turn(index=turn.index, label=f"{turn.label}, part {number} of {len(bodies)}", body=body)
+        label = f"{turn.label}, part {number} of {len(bodies)}"
+        yield Turn(index=turn.index, label=label, body=body, messages=turn.messages)
 
 
 def _split(text: str, max_tokens: int) -> Iterator[str]:
@@ -182,11 +193,11 @@ def _split(text: str, max_tokens: int) -> Iterator[str]:
         start = stop
 
 
-def _pieces(messages: Sequence[Any]) -> list[_Piece]:
-    """Return of each message its label, then what it says and calls."""
+def _pieces(messages: Sequence[Any], start: int = 0) -> list[_Piece]:
+    """Return of each message from `start` on its label, then what it says and calls."""
     pieces: list[_Piece] = []
     names: dict[Any, str] = {}
-    for index, message in enumerate(messages):
+    for index, message in enumerate(messages[start:], start):
         role = role_of(message)
         pieces.append(_Piece(index, _label(index, role, message, names), foldable=False))
         content = message.get("content") if isinstance(message, dict) else None
@@ -237,15 +248,15 @@ def _short(value: Any) -> str:
 
 def _part_pieces(index: int, part: Part, role: str) -> Iterator[_Piece]:
     kind, text = part.get("type"), part.get("text")
-    if kind in THINKING_TYPES:
+    if is_thinking(part):
         return
     if isinstance(text, str):
         if text:
             yield _Piece(index, text, role == "tool")
     elif isinstance(refusal := part.get("refusal"), str):
         yield _Piece(index, refusal, foldable=False)
-    elif kind in IMAGE_TYPES or kind in ("input_audio", "file"):
-        yield _Piece(index, _media_label(str(kind), part), foldable=False)
+    elif isinstance(kind, str) and (kind in IMAGE_TYPES or kind in ("input_audio", "file")):
+        yield _Piece(index, _media_label(kind, part), foldable=False)
     else:
         yield _Piece(index, _json(part), foldable=True)
 

@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING
 from leporello.errors import ContextTooLongError
 from leporello.redact import redact
 from leporello.summary.answers import accepted, neutralised
-from leporello.summary.artifacts import collect
+from leporello.summary.artifacts import collect_turns
+from leporello.summary.artifacts.reading import read_turns
 from leporello.summary.digest import DEFAULT_LIMIT, digest, packed, sizes
 from leporello.summary.extract import extract_summary
 from leporello.summary.extract.context import error_lines, file_lines, value_lines
+from leporello.summary.outline import outline
 from leporello.summary.prompting import Task, prompt
 from leporello.summary.request import Summary, SummaryRequest
 from leporello.summary.template import Sections, cut, merge, parse, render, trim
@@ -52,7 +54,7 @@ def summarise_with_model(calls: Calls, request: SummaryRequest) -> Summary:
     work = _Work(calls, request)
     sections = work.sections()
     return Summary(
-        text=extractive_text(request) if sections is None else _finished(sections, request),
+        text=extractive_text(request) if sections is None else work.finished(sections),
         model_calls=calls.made,
         cost_usd=calls.cost_usd,
         usage=calls.usage,
@@ -76,7 +78,8 @@ class _Work:
     def __init__(self, calls: Calls, request: SummaryRequest) -> None:
         self._calls = calls
         self._request = request
-        self._turns = digest(request.messages, limit=None if request.complete else DEFAULT_LIMIT)
+        self._older = None if request.complete else outline(request.messages)
+        self._turns = digest(request.messages, limit=None if request.complete else DEFAULT_LIMIT, older=self._older)
         self._sizes = sizes(self._turns)
         self._source_tokens = sum(self._sizes)
         self._previous = redact(request.previous)
@@ -98,6 +101,21 @@ class _Work:
             self.partly_extractive = True
             return None
         return made if self._updated or not self._previous else merge(parse(self._previous), made)
+
+    def finished(self, sections: Sections) -> str:
+        """Return the text of a summary with the exact values of the originals, within its budget."""
+        budget = self._request.budget_tokens
+        free = budget - count_text(render(sections))
+        least, most = (int(budget * share) for share in (EXACT_SHARE, MOST_EXACT_SHARE))
+        exact = trim(self._exact(), max(least, min(free, most)))
+        return _harmless(render(merge(sections, exact)), self._request)
+
+    def _exact(self) -> Sections:
+        """Return what no summary may change: files with what happened to them, values, and errors as they stood."""
+        turns = read_turns(self._request.messages, self._older.stop if self._older else 0)
+        artifacts = collect_turns(turns, self._older, decisions=False)
+        critical = (*value_lines(artifacts, self._request.budget_tokens), *error_lines(artifacts))
+        return Sections(files=tuple(file_lines(artifacts)), critical=critical)
 
     def _made(self) -> Sections | None:
         """Do the work; a provider that names a smaller window is believed, and the work begins again."""
@@ -241,21 +259,6 @@ def _grouped(parts: list[Sections], room: int) -> list[list[Sections]]:
         groups[-1].append(part)
         size += tokens
     return groups
-
-
-def _finished(sections: Sections, request: SummaryRequest) -> str:
-    """Return the text of a summary with the exact values of the originals, within its budget."""
-    free = request.budget_tokens - count_text(render(sections))
-    least, most = (int(request.budget_tokens * share) for share in (EXACT_SHARE, MOST_EXACT_SHARE))
-    exact = trim(_exact(request), max(least, min(free, most)))
-    return _harmless(render(merge(sections, exact)), request)
-
-
-def _exact(request: SummaryRequest) -> Sections:
-    """Return what no summary may change: files with what happened to them, values, and errors as they stood."""
-    artifacts = collect(request.messages)
-    critical = (*value_lines(artifacts, request.budget_tokens), *error_lines(artifacts))
-    return Sections(files=tuple(file_lines(artifacts)), critical=critical)
 
 
 def _harmless(text: str, request: SummaryRequest) -> str:

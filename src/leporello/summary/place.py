@@ -34,7 +34,7 @@ NOTE = f"{NOTE_PREFIX} into a summary that begins with {PREFIX}. It is backgroun
 ACKNOWLEDGEMENT = "Understood. I take the summary as background and go on with the newest message."
 
 # What marks a summary in a list: ours, and those of Hermes Agent, whose prefix goes on after the same words.
-_RECOGNISED = "[CONTEXT COMPACTION"
+RECOGNISED = "[CONTEXT COMPACTION"
 
 
 class Placement(Enum):
@@ -66,7 +66,7 @@ def strip_summary(messages: list[Message]) -> Stripped:
     position = None
     for index, message in enumerate(messages):
         content = message.get("content")
-        if index == user or not _may_hold_summary(message):
+        if index == user or not holds_summary(message):
             follows_summary = position is not None and len(kept) == position
             if not (follows_summary and content == ACKNOWLEDGEMENT):
                 kept.append(message)
@@ -77,6 +77,16 @@ def strip_summary(messages: list[Message]) -> Stripped:
         if rest is not None:
             kept.append(rest)
     return Stripped(messages=kept, previous="\n\n".join(texts), position=position)
+
+
+def holds_summary(message: Message) -> bool:
+    """Tell whether an earlier compaction wrote this message, or a part of it."""
+    content = message.get("content")
+    if isinstance(content, str):
+        found = content.startswith(RECOGNISED)
+    else:
+        found = isinstance(content, list) and any(_is_summary_part(part) for part in content)
+    return found and role_of(message) in ("user", "assistant")
 
 
 def placement(head: list[Message], tail: list[Message], *, newest_user_in_head: bool) -> Placement:
@@ -106,7 +116,7 @@ def place(head: list[Message], summary: str, tail: list[Message], where: Placeme
 
 def summary_block(summary: str, *, note: bool) -> str:
     """Return the summary between its marks; without a system prompt to carry the note, the note comes first."""
-    body = summary.replace(_RECOGNISED, "(context compaction").replace(END, "").strip()
+    body = summary.replace(RECOGNISED, "(context compaction").replace(END, "").strip()
     lines = [f"{PREFIX} {INTRODUCTION}", body, END]
     if note:
         lines[0] = f"{PREFIX} {NOTE} {INTRODUCTION}"
@@ -131,17 +141,8 @@ def with_note(head: list[Message]) -> list[Message]:
     return [*head[:index], {**head[index], "content": noted}, *head[index + 1 :]]
 
 
-def _may_hold_summary(message: Message) -> bool:
-    if role_of(message) not in ("user", "assistant"):
-        return False
-    content = message.get("content")
-    if isinstance(content, str):
-        return content.startswith(_RECOGNISED)
-    return isinstance(content, list) and any(_is_summary_part(part) for part in content)
-
-
 def _is_summary_part(part: object) -> bool:
-    return isinstance(part, dict) and isinstance(part.get("text"), str) and part["text"].startswith(_RECOGNISED)
+    return isinstance(part, dict) and isinstance(part.get("text"), str) and part["text"].startswith(RECOGNISED)
 
 
 def _without_summary(message: Message) -> tuple[str, Message | None]:

@@ -79,10 +79,10 @@ def error_lines(text: str) -> list[str]:
     return telling_errors(line for _, line in errors_at(text))
 
 
-def errors_at(text: str) -> Iterator[tuple[int, str]]:
-    """Yield every error line with its position; a line may come twice."""
+def errors_at(text: str, hints: Iterable[str] = _SIGNS) -> Iterator[tuple[int, str]]:
+    """Yield every error line with its position, or those that certain hints lead to; a line may come twice."""
     yield from _causes(text)
-    for hint, sign in _SIGNS.items():
+    for hint, sign in ((hint, _SIGNS[hint]) for hint in hints):
         for position in spots(text, hint):
             line = line_at(text, position + (hint[0] == "\n"))
             if sign.search(line) and not _CODE.search(line):

@@ -143,11 +143,12 @@ def _verb(call: ToolCall) -> str:
     command = call.arguments.get("command")
     if isinstance(command, str) and command in _EDITOR_COMMANDS:
         return _EDITOR_COMMANDS[command]
-    return _verb_by_name(call.name) or ("written" if _CONTENT_KEYS & call.arguments.keys() else "")
+    return verb_of(call.name) or ("written" if _CONTENT_KEYS & call.arguments.keys() else "")
 
 
 @lru_cache(maxsize=256)
-def _verb_by_name(tool: str) -> str:
+def verb_of(tool: str) -> str:
+    """Return what a tool does to the files that it is given, by its name; "" when the name does not tell."""
     name = tool.lower()
     return next((verb for verb, stems in _BY_NAME if any(stem in name for stem in stems)), "")
 

@@ -7,9 +7,9 @@ from bisect import bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from leporello.summary.artifacts import files
+from leporello.summary.artifacts import files, survey
 from leporello.summary.artifacts.errors import errors_at, telling_errors
-from leporello.summary.artifacts.model import LIMITS, Artifacts, bounded
+from leporello.summary.artifacts.model import LIMITS, Artifacts
 from leporello.summary.artifacts.outcome import outcome_of
 from leporello.summary.artifacts.reading import NOTICE, Turn, lines_of, read_turns
 from leporello.summary.artifacts.sayings import decisions_at
@@ -22,11 +22,13 @@ from leporello.summary.artifacts.tally import (
 )
 from leporello.summary.artifacts.values import pairs_at
 from leporello.summary.artifacts.words import HANDED_OVER, OUTPUT, SPOKEN, Passage, Words
+from leporello.summary.outline import WITH_CALLS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from leporello.messages.types import ToolCall
+    from leporello.summary.outline import Outline
 
 _PLUMBING = re.compile(r"^cd [^&;|]{1,200}&& |\s2>&1|\s2>/dev/null")
 _COMMAND_LENGTH = 160
@@ -40,9 +42,14 @@ def collect(messages: Iterable[Any]) -> Artifacts:
     return collect_turns(read_turns(messages))
 
 
-def collect_turns(turns: Iterable[Turn]) -> Artifacts:
-    """Gather the same from turns that were read already."""
-    gathering = _Gathering()
+def collect_turns(turns: Iterable[Turn], older: Outline | None = None, *, decisions: bool = True) -> Artifacts:
+    """Gather the same from turns that were read already, and from the outline of those before them.
+
+    Whoever has no use for decisions can do without the search for them.
+    """
+    gathering = _Gathering(decisions=decisions)
+    if older:
+        gathering.survey(older)
     for turn in turns:
         gathering.add(turn)
     return gathering.finish()
@@ -63,7 +70,8 @@ def call_text(call: ToolCall) -> str:
 class _Gathering:
     """The traces found so far."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, decisions: bool = True) -> None:
+        self._wants_decisions = decisions
         self._files = Tallies(FileTally, LIMITS["files"])
         self._commands = Tallies(CommandTally, LIMITS["commands"])
         self._errors = Tallies(ErrorTally, LIMITS["errors"])
@@ -73,6 +81,24 @@ class _Gathering:
         self._batch: list[Passage] = []
         self._batch_length = 0
         self._messages = 0
+
+    def survey(self, older: Outline) -> None:
+        """Take in the outline of old turns."""
+        recent = older.stop - WITH_CALLS
+        if self._wants_decisions:
+            self._read_decisions(list(survey.said(older, 0, recent)))
+        for passage in survey.said(older, recent, older.stop):
+            self._read(passage)
+        for called in survey.called(older):
+            if called.others:
+                self._read(Passage(at=called.at, rank=HANDED_OVER, role="", text=called.others))
+            for path, count in called.paths.items():
+                tally = self._files.seen(path, called.at)
+                tally.bulk = 1
+                tally.actions[called.action] += count
+        self._flush()
+        for index, line in survey.errors(older):
+            self._errors.seen(line, index)
 
     def add(self, turn: Turn) -> None:
         """Take in one turn."""
@@ -94,12 +120,10 @@ class _Gathering:
         for index, call in self._open.values():
             self._settle(call, index, "unknown", "")
         return Artifacts(
-            files=bounded((tally.trace(text) for text, tally in self._files.found.items()), LIMITS["files"]),
-            commands=bounded((tally.trace(text) for text, tally in self._commands.found.items()), LIMITS["commands"]),
-            errors=bounded((tally.trace(text) for text, tally in self._errors.found.items()), LIMITS["errors"]),
-            decisions=bounded(
-                (tally.trace(text) for text, tally in self._decisions.found.items()), LIMITS["decisions"]
-            ),
+            files=tuple(tally.trace(text) for text, tally in self._files.best()),
+            commands=tuple(tally.trace(text) for text, tally in self._commands.best()),
+            errors=tuple(tally.trace(text) for text, tally in self._errors.best()),
+            decisions=tuple(tally.trace(text) for text, tally in self._decisions.best()),
             values=self._words.traces(),
             messages=self._messages,
         )
@@ -153,12 +177,16 @@ class _Gathering:
         for passage, paths in _grouped(heard, files.frames_at):
             for path in dict.fromkeys(paths):
                 self._files.seen(path, passage.at).actions["in errors"] += 1
-        for passage, sentences in _grouped(spoken, decisions_at):
-            for sentence in sentences:
-                self._decisions.seen(sentence, passage.at).role = passage.role
+        if self._wants_decisions:
+            self._read_decisions(spoken)
         self._words.read(batch)
         for passage, pairs in _grouped(batch, pairs_at):
             self._words.read_pairs(passage, pairs)
+
+    def _read_decisions(self, spoken: list[Passage]) -> None:
+        for passage, sentences in _grouped(spoken, decisions_at):
+            for sentence in sentences:
+                self._decisions.seen(sentence, passage.at).role = passage.role
 
 
 def _grouped(

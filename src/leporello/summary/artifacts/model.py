@@ -80,6 +80,7 @@ class ValueTrace(Trace):
 
 
 AnyTrace = TypeVar("AnyTrace", bound=Trace)
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,14 +120,13 @@ class Artifacts:
         )
 
 
-def bounded(traces: Iterable[AnyTrace], limit: int) -> tuple[AnyTrace, ...]:
-    """Keep the newest half and the most frequent of the rest, in order of the last occurrence."""
-    ordered = sorted(traces, key=lambda trace: (trace.last, trace.first, trace.text))
+def kept(ordered: list[Found], limit: int, worth: Callable[[Found], tuple[int, int]]) -> list[Found]:
+    """Keep the newest half and the worthiest of the rest, in their order."""
     if len(ordered) <= limit:
-        return tuple(ordered)
-    older, newest = ordered[: -(limit // 2)], ordered[-(limit // 2) :]
-    frequent = sorted(older, key=lambda trace: (trace.count, trace.last), reverse=True)[: limit - len(newest)]
-    return (*sorted(frequent, key=lambda trace: (trace.last, trace.first, trace.text)), *newest)
+        return ordered
+    newest = len(ordered) - limit // 2
+    worthy = sorted(range(newest), key=lambda number: worth(ordered[number]), reverse=True)[: limit - limit // 2]
+    return [ordered[number] for number in sorted(worthy)] + ordered[newest:]
 
 
 def _merged(
@@ -135,7 +135,8 @@ def _merged(
     found = {trace.text: trace for trace in old}
     for trace in new:
         found[trace.text] = one(found[trace.text], trace) if trace.text in found else trace
-    return bounded(found.values(), limit)
+    ordered = sorted(found.values(), key=lambda trace: (trace.last, trace.first, trace.text))
+    return tuple(kept(ordered, limit, lambda trace: (trace.count, trace.last)))
 
 
 def _shifted(trace: AnyTrace, offset: int) -> AnyTrace:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leporello.messages.types import ToolCall, parts_of, role_of, tool_calls_of
@@ -30,6 +31,8 @@ _NOTICES = (
     "Base directory for this skill:",
 )
 NOTICE = "notice"
+MARKED = ("[", "</", "\x1b", *_NOTICES)
+"""What a turn holds if anything in it was not said by the one whose turn it is."""
 _NOTE = re.compile(r"\[Note: Some earlier conversation turns have been compacted[^\]]*\]?")
 _HOST_TAGS = re.compile(r"<(system-reminder|local-command-\w+|command-\w+)>.*?</\1>", re.DOTALL)
 _ANSI = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -54,9 +57,9 @@ class Turn(NamedTuple):
     results: tuple[Result, ...] = ()
 
 
-def read_turns(messages: Iterable[Any]) -> Iterator[Turn]:
-    """Read messages one after the other; what cannot be read is passed over."""
-    for index, message in enumerate(messages):
+def read_turns(messages: Iterable[Any], start: int = 0) -> Iterator[Turn]:
+    """Read messages one after the other, from an index on; what cannot be read is passed over."""
+    for index, message in enumerate(islice(messages, start, None), start):
         role = role_of(message)
         if role in {"user", "assistant", "tool"}:
             yield _turn(index, role, message)
@@ -133,10 +136,14 @@ def _turn(index: int, role: str, message: dict[str, Any]) -> Turn:
     if isinstance(message.get("content"), list):
         calls += [_block_call(part) for part in parts_of(message) if part.get("type") == "tool_use"]
         results = [_block_result(part) for part in parts_of(message) if part.get("type") == "tool_result"]
-    spoken = _spoken(text)
-    if role == "user" and spoken.lstrip().startswith(_NOTICES):
-        role = NOTICE
-    return Turn(at=index, role=role, text=spoken, calls=tuple(calls), results=tuple(results))
+    role, words = spoken(role, text)
+    return Turn(at=index, role=role, text=words, calls=tuple(calls), results=tuple(results))
+
+
+def spoken(role: str, text: str) -> tuple[str, str]:
+    """Return who said what: without what hosts and earlier compactions put into a turn; a program is "notice"."""
+    words = _spoken(text)
+    return NOTICE if role == "user" and words.lstrip().startswith(_NOTICES) else role, words
 
 
 def _spoken(text: str) -> str:

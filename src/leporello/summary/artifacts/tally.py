@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from leporello.summary.artifacts.model import CommandTrace, DecisionTrace, ErrorTrace, FileTrace, ValueTrace
+from leporello.summary.artifacts.model import CommandTrace, DecisionTrace, ErrorTrace, FileTrace, ValueTrace, kept
 
 
 @dataclass(kw_only=True, slots=True)
@@ -124,6 +124,11 @@ class Tallies(Generic[AnyTally]):
             tally.last = index
             tally.count += 1
         return tally
+
+    def best(self) -> list[tuple[str, AnyTally]]:
+        """Return the newest half of `most` and the most frequent of the rest, in order of the last occurrence."""
+        ordered = sorted(self.found.items(), key=lambda item: (item[1].last, item[1].first, item[0]))
+        return kept(ordered, self._most, lambda item: (item[1].count, item[1].last))
 
     def _forget(self) -> None:
         by_worth = sorted(self.found, key=lambda text: (self.found[text].count > 1, self.found[text].last))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from leporello.summary.artifacts.spots import whole_line
@@ -31,9 +32,11 @@ _VALUE = re.compile(
     )""",
     re.VERBOSE | re.ASCII,
 )
+MAY_HOLD_VALUE = re.compile(r"[0-9=]|://")
+"""What every exact value holds; it is found much faster."""
 _KINDS = {"ticket": "id", "code": "id"}
 _UNNAMED = frozenset({"url", "setting", "version", "amount"})
-_SEPARATOR = re.compile(r"""[:=：是为]["'`*]{0,3} ?["'`*]{0,3}(?P<value>[$€£¥￥+-]?\d[\w.,:%/+-]{0,60})""")
+_SEPARATOR = re.compile(r"""[:=：是为]["'`*]{0,3} ?["'`*]{0,3}([$€£¥￥+-]?\d[\w.,:%/+-]{0,60})""")
 _NAME_BEFORE = re.compile(r"(?:[A-Za-z_][\w.-]{1,40}|[\u3400-\u9fff]{2,10})$")
 _BETWEEN = " \"'`*])"
 _DULL_NAMES = frozenset(
@@ -42,10 +45,9 @@ _DULL_NAMES = frozenset(
 _NAME = r"(?P<name>[A-Za-z_][\w.-]{1,40}|[\u3400-\u9fff]{2,10})"
 _NAME_WITH_SIGN = re.compile(r"(?<![\w.])" + _NAME + r"[\"'`*]{0,3} ?[:=：] ?[\"'`*(\[]{0,3}$")
 _NAME_REACH = 52
-_SPOKEN_NUMBER = re.compile(
-    r"(?:\b[^\W\d_][\w'-]{1,24}[ \t]){0,2}(?<![\w.,:/-])[#$€£¥￥]?\d(?:[\d,.]{0,18}\d)?"
-    r"(?:[ \t]?(?:%|[^\W\d_][\w-]{0,20}))?"
-)
+_SPOKEN_NUMBER = re.compile(r"(?<![\w.,:/-])[#$€£¥￥]?\d(?:[\d,.]{0,18}\d)?(?:[ \t]?(?:%|[^\W\d_][\w-]{0,20}))?")
+_WORDS_BEFORE = re.compile(r"(?:\b[^\W\d_][\w'-]{1,24}[ \t]){1,2}\Z")
+_WORDS_REACH = 52
 _FILE_NAME = re.compile(r"\.[a-z]{1,5}$")
 _LITTLE_WORDS = frozenset({
     "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "from", "has", "have", "i", "if", "in", "is", "it",
@@ -67,15 +69,26 @@ def pairs_at(text: str) -> Iterator[tuple[int, str]]:
     """Yield (position, "name: value") for every number behind a name and a colon or an equals sign."""
     for match in _SEPARATOR.finditer(text):
         start = match.start()
-        name = _NAME_BEFORE.search(text[max(0, start - 44) : start].rstrip(_BETWEEN))
-        if name and name[0].lower() not in _DULL_NAMES and not _FILE_NAME.search(name[0]):
-            yield start, f"{name[0]}: {match['value'].rstrip('.,:;-/')}"
+        before = text[max(0, start - 44) : start].rstrip(_BETWEEN)
+        if name := _name_at_end(before[before.rfind(" ") + 1 :]):
+            yield start, f"{name}: {match[1].rstrip('.,:;-/')}"
+
+
+@lru_cache(maxsize=4_096)
+def _name_at_end(words: str) -> str:
+    """Return the name that words end with, or ""; the same few names stand before most numbers."""
+    name = _NAME_BEFORE.search(words)
+    return name[0] if name and name[0].lower() not in _DULL_NAMES and not _FILE_NAME.search(name[0]) else ""
 
 
 def spoken_numbers(text: str) -> Iterator[str]:
     """Yield the numbers of a spoken text with the words next to them ("limit of 250 requests")."""
+    end = 0
     for match in _SPOKEN_NUMBER.finditer(text):
-        words = match[0].split()
+        number = match.start()
+        before = _WORDS_BEFORE.search(text, max(end, number - _WORDS_REACH), number)
+        end = match.end()
+        words = text[before.start() if before else number : end].split()
         while len(words) > 1 and words[-1].lower() in _LITTLE_WORDS:
             words.pop()
         while len(words) > 1 and words[0].lower() in _LITTLE_WORDS:

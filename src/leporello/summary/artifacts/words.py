@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from leporello.summary.artifacts import files
-from leporello.summary.artifacts.model import LIMITS, ValueTrace, bounded
+from leporello.summary.artifacts.model import LIMITS, ValueTrace
 from leporello.summary.artifacts.tally import FileTally, Tallies, ValueTally
-from leporello.summary.artifacts.values import named, spoken_numbers, values_in
+from leporello.summary.artifacts.values import MAY_HOLD_VALUE, named, spoken_numbers, values_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -61,22 +60,22 @@ class Words:
     def read_pairs(self, passage: Passage, pairs: Iterable[str]) -> None:
         """Take in the named numbers of a text."""
         once = dict.fromkeys(pairs)
-        names = Counter(pair.partition(":")[0] for pair in once)
-        for pair in once:
-            self._value(pair, "pair", passage, names[pair.partition(":")[0]])
+        names = [pair.partition(":")[0] for pair in once]
+        siblings = Counter(names)
+        for pair, name in zip(once, names, strict=True):
+            self._value(pair, "pair", passage, siblings[name])
 
     def traces(self) -> tuple[ValueTrace, ...]:
         """Return the values, each with the name that stood before it where it was first seen."""
         traces: dict[str, ValueTrace] = {}
         far = 0
-        for trace in bounded((tally.trace(text) for text, tally in self.values.found.items()), LIMITS["values"]):
-            home = self.values.found[trace.text].home
-            far += len(home) > _LONG_HOME
-            told = trace.text
-            if trace.kind != "pair" and (len(home) <= _LONG_HOME or far <= _FAR_LOOKS):
-                told = named(home, trace.kind, trace.text)
+        for text, tally in self.values.best():
+            far += len(tally.home) > _LONG_HOME
+            told = text
+            if tally.kind != "pair" and (len(tally.home) <= _LONG_HOME or far <= _FAR_LOOKS):
+                told = named(tally.home, tally.kind, text)
             if told:
-                traces[told] = replace(trace, text=told)
+                traces[told] = tally.trace(told)
         return tuple(traces.values())
 
     def _learn(self, words: Sequence[str]) -> None:
@@ -86,7 +85,7 @@ class Words:
             "\n".join(word for word in words if "/" in word or "." in word or "\\" in word)
         ):
             meaning.setdefault(word, []).append((f"{_FILE}{action}", path))
-        for word, kind, value in values_in("\n".join(words)):
+        for word, kind, value in values_in("\n".join([word for word in words if MAY_HOLD_VALUE.search(word)])):
             if word not in meaning or not any(value in path for _, path in meaning[word]):
                 meaning.setdefault(word, []).append((kind, value))
         self._meaning.update(meaning)

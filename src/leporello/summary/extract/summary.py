@@ -17,6 +17,7 @@ from leporello.summary.artifacts.spots import sentence_at, spots
 from leporello.summary.extract import context, progress
 from leporello.summary.extract.story import Story, is_trivial, read_story
 from leporello.summary.extract.wording import one_line
+from leporello.summary.outline import outline
 from leporello.summary.template import NAMES, Sections, cut, merge, parse, render, trim, unique
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from leporello.summary.artifacts import Artifacts
     from leporello.summary.artifacts.reading import Turn
+    from leporello.summary.outline import Outline
 
 _FIRST = "First request: "
 _THEN = "Then: "
@@ -49,14 +51,15 @@ def extract_summary(
     """
     turns = list(read_turns(messages))
     words = _focus_words(f"{focus} {instructions}")
-    new = _filled(turns, budget_tokens, words)
+    new = _filled(turns, outline(messages), budget_tokens, words)
     old = parse(previous or compaction_body(messages))
     return redact(render(trim(_updated(old, new), budget_tokens, focus=words)))
 
 
-def _filled(turns: Sequence[Turn], budget: int, focus: Sequence[str]) -> Sections:
-    """Fill the template from the turns alone."""
-    story, artifacts = read_story(turns), collect_turns(turns)
+def _filled(turns: Sequence[Turn], older: Outline, budget: int, focus: Sequence[str]) -> Sections:
+    """Fill the template from the turns alone; the oldest of very many are searched in outline."""
+    story = read_story(turns)
+    artifacts = collect_turns((turn for turn in turns if turn.at >= older.stop), older)
     blocked = progress.blocked(story, artifacts)
     filled = Sections(
         goal=tuple(_goal(story, budget)),

@@ -1,0 +1,210 @@
+"""`leporello sessions`: the stored conversations, listed, shown, written out, read in and deleted."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from leporello.cli.private_file import new_private_file
+from leporello.cli.sessions_import import read_in
+from leporello.cli.shown import counted, moment, on_one_line, print_json, printable, timestamp, waiting, watched
+from leporello.cli.store_options import conversation, json_option, opened, owner_option, store_option
+from leporello.lcm.dag import flat_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leporello.store import ConversationInfo, Store, Stored
+
+_LINE = 100
+
+
+@click.group(name="sessions")
+def command() -> None:
+    """List, show, export, import and delete stored conversations.
+
+    Example: leporello sessions list
+    """
+
+
+@command.command(name="list")
+@store_option
+@owner_option
+@json_option
+def list_command(address: str | None, owner: str | None, as_json: bool) -> None:
+    """List the stored conversations, the youngest first; exit code 1 when there are none.
+
+    Example: leporello sessions list --json
+    """
+    with opened(address) as store:
+        infos = list(store.conversations(owner=owner))
+        url = store.url
+    if as_json:
+        print_json([_described(info) for info in infos])
+    elif infos:
+        _print_list(infos)
+    if not infos:
+        click.echo(f"leporello: no conversations in {url}", err=True)
+        sys.exit(1)
+
+
+@command.command()
+@click.argument("key", metavar="ID")
+@click.option("--last", type=click.IntRange(0), default=10, show_default=True, help="How many messages to show.")
+@store_option
+@owner_option
+@json_option
+def show(key: str, last: int, address: str | None, owner: str | None, as_json: bool) -> None:
+    """Show a conversation: what is stored, how it is folded, and its newest messages.
+
+    Example: leporello sessions show my-chat --last 20
+    """
+    with opened(address) as store:
+        info = conversation(store, key, owner)
+        facts = _described(info) | _folded(store, info)
+        newest = store.messages(info.key, owner=info.owner, newest_first=True)
+        rows = [row for row, _ in zip(newest, range(last), strict=False)][::-1]
+    if as_json:
+        shown = [{"id": row.id, "seq": row.seq, "time": timestamp(row.time), "message": row.message} for row in rows]
+        print_json(facts | {"newest": shown})
+        return
+    for name, value in facts.items():
+        if value not in ("", None, {}, []):
+            text = ", ".join(value) if isinstance(value, list) else str(value)
+            click.echo(f"{name.replace('_', ' '):<16} {printable(text)}")
+    for row in rows:
+        click.echo(f"  {click.style(row.id, bold=True)} {row.role}: {on_one_line(flat_text(row.message), _LINE)}")
+
+
+@command.command()
+@click.argument("key", metavar="ID")
+@click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="A new file; default: to the screen.")
+@click.option("--bundle", is_flag=True, help="With times, hashes and what was taken back: all that is stored.")
+@store_option
+@owner_option
+def export(key: str, output: Path | None, bundle: bool, address: str | None, owner: str | None) -> None:
+    """Write every original message in order, one JSON line each, with all its fields as they came.
+
+    System messages come first. With --bundle the lines hold what is needed to bring the conversation back exactly as it
+    was. `leporello sessions import` reads both. Secrets are not hidden.
+
+    Example: leporello sessions export my-chat --output my-chat.jsonl
+    """
+    with opened(address) as store:
+        info = conversation(store, key, owner)
+        lines = store.export(info.key, owner=info.owner) if bundle else _messages(store, info)
+        if output is None:
+            for line in lines:
+                click.echo(line)
+            return
+        with new_private_file(output) as file:
+            for line in watched(lines, "exporting", total=info.messages):
+                file.write(line + "\n")
+    click.echo(f"wrote {counted(info.messages, 'message')} to {output}", err=True)
+
+
+@command.command(name="import")
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+@click.option("--as", "name", metavar="ID", help="The conversation's name; of several, what to put before each.")
+@store_option
+@owner_option
+@json_option
+def import_command(file: Path, name: str | None, address: str | None, owner: str | None, as_json: bool) -> None:
+    """Read conversations from FILE: exports, one or several, or messages as JSON lines; - is the standard input.
+
+    Each is taken in completely or not at all, under its own name, or the file's. A conversation that has messages is
+    never written to; give the imported one another name with --as.
+
+    Example: leporello sessions import my-chat.jsonl --as my-old-chat
+    """
+    infos: list[ConversationInfo] = []
+    try:
+        with opened(address, must_exist=False) as store, waiting(f"reading {file}"):
+            infos += read_in(store, file, name=name, owner=owner)
+    finally:  # what came before a mistake in the file is stored, and told
+        if as_json:
+            print_json([_described(info) for info in infos])
+        for info in infos if not as_json else ():
+            click.echo(f"imported {printable(info.key)}: {counted(info.messages, 'message')}")
+
+
+@command.command()
+@click.argument("key", metavar="ID")
+@click.option("--yes", is_flag=True, help="Really delete.")
+@store_option
+@owner_option
+@json_option
+def delete(key: str, yes: bool, address: str | None, owner: str | None, as_json: bool) -> None:
+    """Delete a conversation with everything that is known about it; without --yes, show what would go.
+
+    A tombstone stays, so that `leporello verify` still proves the rest.
+
+    Example: leporello sessions delete my-chat --yes
+    """
+    with opened(address) as store:
+        info = conversation(store, key, owner)
+        with waiting("deleting"):
+            gone = store.delete(info.key, owner=info.owner, dry_run=not yes)
+    if as_json:
+        print_json({"deleted": yes, **asdict(gone)})
+    elif yes:
+        click.echo(f"deleted {printable(info.key)}: {counted(gone.messages, 'message')}")
+    else:
+        click.echo(
+            f"would delete {printable(info.key)}: {counted(gone.messages, 'message')}, "
+            f"{counted(info.nodes, 'summary node')}; nothing was changed, add --yes to do it"
+        )
+
+
+def _described(info: ConversationInfo) -> dict[str, Any]:
+    return {
+        "id": info.key,
+        "owner": info.owner,
+        "messages": info.messages,
+        "superseded": info.superseded,
+        "nodes": info.nodes,
+        "created": timestamp(info.created),
+        "updated": timestamp(info.updated),
+        "ended": timestamp(info.ended),
+        "meta": info.meta,
+    }
+
+
+def _folded(store: Store, info: ConversationInfo) -> dict[str, Any]:
+    """Say what stands in the window, and what the journal knows."""
+    items = store.window(info.key, owner=info.owner).items
+    requests = store.requests(info.key, owner=info.owner)
+    return {
+        "window_messages": sum("m" in item for item in items),
+        "window_nodes": [item["n"] for item in items if "n" in item],
+        "requests": len(requests),
+        "compactions": sum(request.reason == "fold" for request in requests),
+        "cost_usd": sum(request.cost_usd or 0.0 for request in requests),
+    }
+
+
+def _messages(store: Store, info: ConversationInfo) -> Iterator[str]:
+    """Write the messages as they came; escaped, because a message may hold what no encoding can."""
+    rows: Iterator[Stored] = store.messages(info.key, owner=info.owner, system=True)
+    return (json.dumps(row.message) for row in rows)
+
+
+def _print_list(infos: list[ConversationInfo]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    owned = any(info.owner for info in infos)
+    table = Table(box=None, pad_edge=False)
+    for column in ("conversation", *(["owner"] if owned else []), "messages", "nodes", "last change", ""):
+        table.add_column(column, justify="right" if column in ("messages", "nodes") else "left", overflow="fold")
+    for info in infos:
+        cells = [info.key, *([info.owner] if owned else []), f"{info.messages:,}", f"{info.nodes:,}"]
+        cells += [moment(info.updated), "ended" if info.ended else ""]
+        table.add_row(*(Text(printable(cell)) for cell in cells))
+    Console(width=None if sys.stdout.isatty() else 160).print(table)

@@ -1,0 +1,114 @@
+"""What every command on a store shares: its options, opening the store, and finding the conversation that is meant."""
+
+from __future__ import annotations
+
+import difflib
+import re
+import time
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final
+
+import click
+
+from leporello.config import Config
+from leporello.errors import StoreError
+from leporello.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from leporello.store import ConversationInfo, Store
+
+store_option = click.option(
+    "--store",
+    "address",
+    metavar="ADDRESS",
+    help="A path, sqlite:///path or postgresql://…; default: store.url, else leporello.db at home.",
+)
+owner_option = click.option("--owner", metavar="NAME", help="Whose conversations; most stores have no owners.")
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+_FILE_URL: Final = "sqlite:///"
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}
+_AGE = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdwy])", re.IGNORECASE)
+
+
+class NothingFoundError(click.ClickException):
+    """What was asked for is not there: one line, and exit code 1."""
+
+    exit_code = 1
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Print the line."""
+        click.echo(f"leporello: {self.format_message()}", err=True)
+
+
+def age(ctx: click.Context, param: click.Parameter, value: str) -> float:
+    """Read a length of time such as 90d, for an option's callback; return seconds."""
+    seconds = seconds_of(value)
+    if not seconds:
+        raise click.BadParameter(f"{value!r} is not a length of time such as 12h, 90d, 8w or 1y.", ctx, param)
+    return seconds
+
+
+def seconds_of(text: str) -> float | None:
+    """Return a length of time such as "90d" in seconds, or None for anything else."""
+    found = _AGE.fullmatch(text.strip())
+    return float(found[1]) * _SECONDS[found[2].lower()] if found else None
+
+
+@contextmanager
+def opened(address: str | None, *, must_exist: bool = True, clock: Callable[[], float] = time.time) -> Iterator[Store]:
+    """Open the store that a command works on; one that does not exist is told, not created."""
+    store = open_store(address, url=None if address else Config.load().store.url, clock=clock)
+    try:
+        if must_exist:
+            refuse_missing(store)
+        yield store
+    finally:
+        store.close()
+
+
+def file_of(store: Store) -> Path | None:
+    """Return the file that a store is kept in, or None when it is kept elsewhere."""
+    return Path(store.url.removeprefix(_FILE_URL)) if store.url.startswith(_FILE_URL) else None
+
+
+def refuse_missing(store: Store) -> None:
+    """Raise when there is nothing that could be read."""
+    if store.url == ":memory:":
+        raise StoreError("a store in memory is empty in every new process.", place=store.url, hint="Name a file.")
+    file = file_of(store)
+    try:
+        missing = file is not None and not file.exists()
+    except OSError as error:
+        raise StoreError(f"it cannot be looked at ({error.strerror}).", place=str(file)) from error
+    if missing:
+        raise StoreError(
+            "there is no such store; one is made when the first message is kept.",
+            place=str(file),
+            hint="Name another with --store, or set store.url.",
+        )
+
+
+def conversation(store: Store, key: str, owner: str | None) -> ConversationInfo:
+    """Return the conversation of that name; without an owner, it may belong to anybody, if it is the only one."""
+    info = store.info(key, owner=owner or "")
+    if info is not None:
+        return info
+    known = list(store.conversations(owner=owner))
+    found = [one for one in known if one.key == key]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        owners = ", ".join(sorted(one.owner for one in found))
+        raise StoreError(f"several owners have a conversation {key!r}: {owners}.", place=store.url, hint="Use --owner.")
+    near = difflib.get_close_matches(key, [one.key for one in known], n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "`leporello sessions list` shows what there is."
+    raise NothingFoundError(f"there is no conversation {key!r} in {store.url}; {hint}")
+
+
+def owners(store: Store, owner: str | None) -> list[str]:
+    """Return whose conversations are meant: the named owner's, else everybody's, those without an owner first."""
+    return [owner] if owner is not None else sorted({"", *(info.owner for info in store.conversations())})

@@ -1,0 +1,108 @@
+"""Work that nobody waits for: one pool of two threads for the whole process, started when it is first needed.
+
+What is to be done is a row in the store; the pool only runs whoever claims such rows. So nothing is lost when the
+process ends, and another process may go on with it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections import Counter, deque
+from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+THREADS = 2
+_log = logging.getLogger("leporello")
+
+Work: TypeAlias = "Callable[[], None]"
+
+
+class Executor(Protocol):
+    """Something that runs work later."""
+
+    def submit(self, work: Work, whose: str) -> None:
+        """Run this soon; it must not raise."""
+
+    def drain(self, whose: str, seconds: float) -> bool:
+        """Wait until everything submitted under a name has run, at most so long; tell whether it has."""
+
+
+class Pool:
+    """Daemon threads that run what is submitted, in order; a child process after a fork starts with none."""
+
+    def __init__(self, threads: int = THREADS) -> None:
+        self._threads = threads
+        self._reset()
+        os.register_at_fork(after_in_child=self._reset)
+
+    def submit(self, work: Work, whose: str) -> None:
+        """Run this soon."""
+        with self._changed:
+            self._waiting.append((work, whose))
+            self._pending[whose] += 1
+            if len(self._running) < self._threads:
+                thread = threading.Thread(target=self._run, name="leporello-lcm", daemon=True)
+                self._running.append(thread)
+                thread.start()
+            self._changed.notify_all()
+
+    def drain(self, whose: str, seconds: float) -> bool:
+        """Wait until nothing of this name is left to run, at most so long."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._pending[whose], seconds)
+
+    def _reset(self) -> None:
+        self._changed = threading.Condition()
+        self._waiting: deque[tuple[Work, str]] = deque()
+        self._pending: Counter[str] = Counter()
+        self._running: list[threading.Thread] = []
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                while not self._waiting:
+                    self._changed.wait()
+                work, whose = self._waiting.popleft()
+            try:
+                work()
+            except Exception:  # noqa: BLE001 - one failed piece of work must not end the thread; it is reported
+                _log.exception("work in the background failed; its row in the store comes back")
+            finally:
+                with self._changed:
+                    self._pending -= Counter({whose: 1})
+                    self._changed.notify_all()
+
+
+class Later:
+    """An executor for tests: work runs when it is told to, in the caller's thread and in order."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[Work] = deque()
+
+    def submit(self, work: Work, whose: str) -> None:
+        """Keep the work."""
+        self.waiting.append(work)
+
+    def run(self) -> int:
+        """Run what is waiting, and what that submits; return how much it was."""
+        done = 0
+        while self.waiting:
+            self.waiting.popleft()()
+            done += 1
+        return done
+
+    def drain(self, whose: str, seconds: float) -> bool:
+        """Tell whether nothing waits; nothing is run."""
+        return not self.waiting
+
+
+_POOL = Pool()
+
+
+def pool() -> Executor:
+    """Return the pool of this process."""
+    return _POOL

@@ -1,0 +1,175 @@
+"""One compaction from the host's list to the saved window: store, choose the tail, fold, assemble, save."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leporello.lcm.dag import Coverage, seqs_of
+from leporello.lcm.fold import Fold, Folded, usable
+from leporello.lcm.view import View, choose_tail, longer_tail, view
+from leporello.lcm.window import Assembled, Held, assemble, block_tokens, frame_tokens
+from leporello.messages import Message, role_of
+from leporello.store.protocol import Request, Window
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leporello.config.model import Lcm
+    from leporello.engine import Status
+    from leporello.lcm.keeping import Keeping
+    from leporello.lcm.threshold import Budgets
+    from leporello.lcm.writing import Allowance, Writer
+    from leporello.store.protocol import Node, Stored
+    from leporello.summary.sizes import Sizes
+
+ENOUGH = 0.70  # of what a window may hold: when prepared leaves alone bring it below, nothing else is folded
+
+
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One compaction under way: what came in, how many tokens may come out, and whether it may ask the model."""
+
+    sizes: Sizes
+    messages: int
+    tokens: int
+    prompt_tokens: int
+    goal: int | None
+    started: float
+    allowance: Allowance
+    writer: Writer
+    waits: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a compaction came to: the list for the host, and why it looks as it does."""
+
+    messages: list[Message]
+    status: Status
+    reason: str
+
+    @property
+    def folded(self) -> bool:
+        """Whether the window was replaced."""
+        return self.status in ("folded", "fallback")
+
+
+class Compaction:
+    """Compact the conversation that is open in a store."""
+
+    def __init__(self, keeping: Keeping, settings: Lcm, budgets: Budgets) -> None:
+        self._keeping = keeping
+        self._settings = settings
+        self._budgets = budgets
+
+    def fold(self, messages: list[Message], run: Run) -> Outcome:
+        """Store, choose the tail, fold, assemble, save."""
+        keeping = self._keeping
+        messages = keeping.readable(messages, full=True)
+        ingested = keeping.take(messages, full=True)
+        window = keeping.window()
+        published, prepared = keeping.nodes()
+        dag = Folded(nodes=published).without(keeping.outdated(published))
+        stored = keeping.get(ingested.ids)
+        coverage = Coverage(dag.nodes)
+        seen = view(messages, ingested, stored, [i for i, row in stored.items() if row.seq in coverage])
+        if not any(role_of(held.message) == "user" for held in seen.held):
+            reason = "no message of the user is left to stand behind the blocks"
+            return Outcome(messages=seen.valid, status="unchanged", reason=reason)
+
+        tail = self._tail(seen, run)
+        open_messages = keeping.uncovered(window, published, coverage)
+        folded = _without(open_messages, tail)
+        if not run.waits:
+            tail, folded = self._only_prepared(seen, tail, folded, prepared, dag, run)
+        making = Fold(keeping.store, keeping.conversation, keeping.owner, run.writer, run.allowance)
+        dag = making.add(dag, folded, prepared, self._budgets.leaf)
+        dag = making.remake(dag) if run.waits else dag
+        dag = making.condense(dag, self._blocks_room(seen, tail, run), self._settings.fan_in)
+
+        assembled = assemble(seen.systems, dag.tops, tail)
+        after = run.sizes.total(assembled.messages)
+        if assembled.messages == seen.valid or after >= run.tokens:
+            keeping.emitted(seen.repaired)
+            status, reason = _why_unchanged(folds=bool(folded))
+            return Outcome(messages=seen.valid, status=status, reason=reason)
+        self._save(window, assembled, dag, run, after)
+        status = "fallback" if run.allowance.fallback else "folded"
+        return Outcome(messages=assembled.messages, status=status, reason=run.allowance.fallback)
+
+    def _tail(self, seen: View, run: Run) -> list[Held]:
+        room = None
+        if run.goal is not None:
+            systems = run.sizes.total(held.message for held in seen.systems)
+            room = max(0, run.goal - systems - frame_tokens() - self._budgets.summaries)
+        return choose_tail(seen.held, run.sizes, budget=self._budgets.tail, room=room)
+
+    def _blocks_room(self, seen: View, tail: Sequence[Held], run: Run) -> int:
+        """Return how many tokens the blocks may take: their share, and what the rest leaves of the window."""
+        if run.goal is None:
+            return self._budgets.summaries
+        rest = run.sizes.total(held.message for held in (*seen.systems, *tail)) + frame_tokens()
+        return max(0, min(self._budgets.summaries, run.goal - rest))
+
+    def _only_prepared(
+        self,
+        seen: View,
+        tail: list[Held],
+        folded: list[Stored],
+        prepared: Sequence[Node],
+        dag: Folded,
+        run: Run,
+    ) -> tuple[list[Held], list[Stored]]:
+        """Fold exactly what was prepared in the background, when that is enough; else everything before the tail."""
+        ready = usable(prepared, folded)
+        longer = longer_tail(seen.held, {seq for node in ready for seq in seqs_of(node.covers)})
+        left = {i for held in longer for i in held.ids}
+        rest = [row for row in folded if row.id in left]
+        covered = sum(len(seqs_of(node.covers)) for node in ready if not node.covers[0].start)
+        if not longer or run.goal is None or covered + len(rest) != len(folded):
+            return tail, folded
+        kept = run.sizes.total(held.message for held in (*seen.systems, *longer))
+        blocks = sum(map(block_tokens, [*dag.tops, *ready]))
+        if kept + min(blocks, self._budgets.summaries) + frame_tokens() > run.goal * ENOUGH:
+            return tail, folded
+        return longer, [row for row in folded if row.id not in left]
+
+    def _save(self, window: Window, assembled: Assembled, dag: Folded, run: Run, after: int) -> None:
+        """Register what the engine wrote, then swap in window and nodes at once."""
+        self._keeping.save(
+            Window(version=window.version, items=assembled.items),
+            Request(
+                reason="fold",
+                keep=0,
+                added=assembled.items,
+                cost_usd=run.allowance.cost_usd,
+                report={"tokens_before": run.tokens, "tokens_after": after, "model_calls": run.allowance.calls},
+            ),
+            emitted=assembled.emitted,
+            publish=[i for i in dag.publish if i not in dag.retire],
+            retire=dag.retire,
+        )
+
+
+def _why_unchanged(*, folds: bool) -> tuple[Status, str]:
+    if folds:
+        return "refused", "the result would not have been shorter"
+    return "unchanged", "nothing before the newest messages to fold"
+
+
+def _without(messages: Sequence[Stored], tail: Sequence[Held]) -> list[Stored]:
+    kept = {i for held in tail for i in held.ids}
+    return [row for row in messages if row.id not in kept]
+
+
+def unfoldable(result: list[Message], run: Run) -> tuple[int, ...]:
+    """Name the largest messages of a result that is still too large, as many as keep it there."""
+    left = run.sizes.total(result)
+    named: list[int] = []
+    for index in sorted(range(len(result)), key=lambda i: -run.sizes.of(result[i])):
+        if run.goal is None or left <= run.goal:
+            break
+        named.append(index)
+        left -= run.sizes.of(result[index])
+    return tuple(sorted(named))

@@ -1,0 +1,205 @@
+"""The summary DAG as data: what is folded into which leaf, what a node covers, which nodes stand at the top.
+
+A leaf covers runs of messages by `seq`, or a part of one long message by characters of its text. A condensed node
+covers nodes. All functions are pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from leporello.messages import Message, groups, parts_of, text_of
+from leporello.messages.types import THINKING_TYPES
+from leporello.store.protocol import Cover
+from leporello.tokens import count_message, count_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from leporello.store.protocol import Node, Stored
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piece:
+    """A message, or the part of a long one from `start` up to, and without, `stop`."""
+
+    stored: Stored
+    tokens: int
+    start: int | None = None
+    stop: int | None = None
+
+    @property
+    def message(self) -> Message:
+        """What a summariser reads: the original, or the part with the role and the name of the original."""
+        if self.start is None:
+            return self.stored.message
+        part: Message = {"role": self.stored.role, "content": flat_text(self.stored.message)[self.start : self.stop]}
+        for key in ("name", "timestamp", "tool_call_id"):
+            if isinstance(self.stored.message.get(key), str):
+                part[key] = self.stored.message[key]
+        return part
+
+
+def flat_text(message: Message) -> str:
+    """Return everything a message says as one text, in which the parts of a long message are counted."""
+    said = [_part_text(part) for part in parts_of(message)]
+    calls = message.get("tool_calls")
+    for call in calls if isinstance(calls, list) else ():
+        function = call.get("function") if isinstance(call, dict) else None
+        if isinstance(function, dict):
+            said.append(f"calls {function.get('name')} with {function.get('arguments')}")
+    return "\n".join(text for text in said if text)
+
+
+def _part_text(part: dict[str, Any]) -> str:
+    if isinstance(part.get("text"), str):
+        return str(part["text"])
+    if part.get("type") in THINKING_TYPES:
+        return str(part.get("thinking") or "")
+    return f"[{part.get('type', 'attachment')}]"
+
+
+def pack(messages: Sequence[Stored], leaf_tokens: int) -> list[list[Piece]]:
+    """Cut messages into leaves of about `leaf_tokens` each; a call stays with its results where they fit together.
+
+    A message that is too long for one leaf is cut into parts, each a leaf of its own, which together are all of it.
+    """
+    leaves: list[list[Piece]] = []
+    held: list[Piece] = []
+    for group in groups([stored.message for stored in messages]):
+        pieces = [Piece(stored=s, tokens=count_message(s.message)) for s in messages[group.start : group.stop]]
+        size = sum(piece.tokens for piece in pieces)
+        if held and sum(piece.tokens for piece in held) + size > leaf_tokens:
+            leaves.append(held)
+            held = []
+        if size <= leaf_tokens:
+            held += pieces
+        else:
+            leaves += _large_group(pieces, leaf_tokens)
+    return [*leaves, held] if held else leaves
+
+
+def _large_group(pieces: list[Piece], leaf_tokens: int) -> list[list[Piece]]:
+    leaves: list[list[Piece]] = []
+    held: list[Piece] = []
+    for piece in pieces:
+        if held and sum(p.tokens for p in held) + piece.tokens > leaf_tokens:
+            leaves.append(held)
+            held = []
+        parts = _parts(piece, leaf_tokens) if piece.tokens > leaf_tokens else []
+        if len(parts) > 1:
+            leaves += [[part] for part in parts]
+        else:
+            held.append(piece)
+    return [*leaves, held] if held else leaves
+
+
+def _parts(piece: Piece, leaf_tokens: int) -> list[Piece]:
+    """Cut a long message at ends of lines where there are any; media alone cannot be cut."""
+    text = flat_text(piece.stored.message)
+    tokens = count_text(text)
+    length = max(1, len(text) * leaf_tokens // max(1, tokens))
+    parts: list[Piece] = []
+    start = 0
+    while start < len(text):
+        stop = min(len(text), start + length)
+        if stop < len(text) and (found := text.rfind("\n", start + length // 2, stop)) > start:
+            stop = found + 1
+        part = text[start:stop]
+        parts.append(Piece(stored=piece.stored, tokens=count_text(part) + 4, start=start, stop=stop))
+        start = stop
+    return parts
+
+
+def covers_of(pieces: Sequence[Piece]) -> tuple[Cover, ...]:
+    """Return what a leaf of these pieces covers: runs without a gap, and parts."""
+    covers: list[Cover] = []
+    for piece in pieces:
+        seq = piece.stored.seq
+        last = covers[-1] if covers else None
+        if piece.start is not None:
+            covers.append(Cover(first_seq=seq, last_seq=seq, start=piece.start, stop=piece.stop))
+        elif last is not None and last.start is None and seq == last.last_seq + 1:
+            covers[-1] = Cover(first_seq=last.first_seq, last_seq=seq)
+        else:
+            covers.append(Cover(first_seq=seq, last_seq=seq))
+    return tuple(covers)
+
+
+def seqs_of(covers: Iterable[Cover]) -> set[int]:
+    """Return the messages that covers speak of, by `seq`."""
+    return {seq for cover in covers for seq in range(cover.first_seq, cover.last_seq + 1)}
+
+
+class Coverage:
+    """Which leaf covers a message, by `seq`; of a message in parts, the first of them."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        runs = sorted((c.first_seq, c.start or 0, c.last_seq, node.id) for node in nodes for c in node.covers)
+        self._runs = runs
+        self.ids = {run[3] for run in runs}
+        self._firsts = [run[0] for run in runs]
+
+    def leaf(self, seq: int) -> str | None:
+        """Return the id of the leaf, or None."""
+        at = bisect_left(self._firsts, seq)
+        if at < len(self._runs) and self._firsts[at] == seq:
+            return self._runs[at][3]
+        found = self._runs[at - 1] if at else None
+        return found[3] if found and seq <= found[2] else None
+
+    def __contains__(self, seq: int) -> bool:
+        return self.leaf(seq) is not None
+
+
+def roots(nodes: Sequence[Node]) -> list[Node]:
+    """Return the nodes that no other one covers, in the order of what they tell: these stand in the window."""
+    inside = {child for node in nodes for child in node.children}
+    tops = [node for node in nodes if node.id not in inside]
+    return sorted(tops, key=lambda node: (node.first_seq, _first_start(node), node.last_seq))
+
+
+def _first_start(node: Node) -> int:
+    return min((cover.start or 0 for cover in node.covers), default=0)
+
+
+def ancestors(nodes: Sequence[Node], ids: Iterable[str]) -> set[str]:
+    """Return the nodes that stand above others, however far."""
+    above: set[str] = set()
+    wanted = set(ids)
+    while wanted:
+        found = {node.id for node in nodes if wanted.intersection(node.children)} - above
+        above |= found
+        wanted = found
+    return above
+
+
+def leaves_under(nodes: dict[str, Node], node: Node) -> list[Node]:
+    """Return the leaves under a node, oldest first; a leaf is its own."""
+    if not node.children:
+        return [node]
+    return [leaf for child in node.children if child in nodes for leaf in leaves_under(nodes, nodes[child])]
+
+
+def group_to_condense(tops: Sequence[Node], fan_in: int) -> list[Node]:
+    """Choose neighbours to become one node: the oldest full run of one level, else any run of one, else the oldest two.
+
+    Levels grow to the left as digits do in a counter, so that every message is summed up only as often as the
+    logarithm of the length of the conversation.
+    """
+    runs: list[list[Node]] = []
+    for node in tops:
+        if runs and runs[-1][-1].level == node.level and len(runs[-1]) < fan_in:
+            runs[-1].append(node)
+        else:
+            runs.append([node])
+    full = [run for run in runs if len(run) == fan_in] or [run for run in runs if len(run) > 1]
+    return min(full, key=lambda run: run[0].level) if full else list(tops[:2])
+
+
+def first_words(message: Message, length: int = 120) -> str:
+    """Return how a message begins, on one line."""
+    text = " ".join((text_of(message) or flat_text(message)).split())
+    return text if len(text) <= length else text[: length - 1].rstrip() + "…"

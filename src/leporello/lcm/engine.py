@@ -1,0 +1,369 @@
+"""The lossless engine. `compress()` reads from top to bottom: store, choose the tail, fold, assemble, save.
+
+Every message is stored before anything is done with it; the window is a derived view. What it keeps, whatever happens:
+a valid list (V1), the newest user message (V2), fewer tokens or no change (V3), a list below the threshold or the
+names of what cannot be folded (V4), every message (V5), a usable conversation when the summariser or the store fails
+(V6), bounded work (V7), a prefix that changes only when it is folded (V8), the caller's list as it was (V10).
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from leporello.engine import CompactionReport, ContextEngine, Status, normalise_usage
+from leporello.errors import StaleWindowError, StoreError
+from leporello.events import CompactionFinished, CompactionStarted, Notice, SummaryFellBack
+from leporello.lcm.background import pool
+from leporello.lcm.compaction import Compaction, Outcome, Run, unfoldable
+from leporello.lcm.keeping import Keeping
+from leporello.lcm.preparing import Preparing
+from leporello.lcm.settings import Settings
+from leporello.lcm.status import status
+from leporello.lcm.threshold import Meter, budgets, price_shares
+from leporello.lcm.tools import SCHEMAS, Toolbox
+from leporello.lcm.view import choose_tail
+from leporello.lcm.window import Held
+from leporello.lcm.writing import Allowance, Writer
+from leporello.messages import Message, repair, role_of
+from leporello.summary import Summariser
+from leporello.summary.sizes import Sizes
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+    from leporello.lcm.background import Executor
+    from leporello.lcm.threshold import Budgets
+    from leporello.llm import LLM
+    from leporello.store.protocol import Store
+
+REGROWTH = 0.05  # of the threshold: what a window grows by before it is folded again; double after one with little gain
+LITTLE = 0.05  # a fold that saves a smaller share brought little
+SMALLEST_SHARE_FOR_MESSAGES = 0.25  # of the threshold, when system prompt and tools alone nearly fill it
+DRAIN_SECONDS = 5.0
+
+
+class LCMEngine(ContextEngine):
+    """Keep every message in a store, and fold the older ones into a DAG of summaries that can be unfolded again.
+
+    `config` is a `leporello.Config`, its `lcm` block, or a mapping of either; `llm=None` means that summaries are made
+    without a model. `store` is a path, an address or a Store; None keeps everything in memory. Nothing is read,
+    opened or created before the first message.
+    """
+
+    def __init__(
+        self,
+        context_length: int = 0,
+        *,
+        config: Any = None,
+        llm: LLM | None = None,
+        store: Store | str | os.PathLike[str] | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        executor: Executor | None = None,
+    ) -> None:
+        self._settings = Settings.of(config)
+        self._clock = clock
+        self._executor = executor
+        self._summariser = Summariser(
+            llm,
+            clock=clock,
+            max_calls=self._settings.lcm.max_calls,
+            deadline_seconds=self._settings.lcm.deadline_seconds,
+            timeout_seconds=self._settings.timeout_seconds,
+        )
+        self._keeping = Keeping(self._settings, store if store is not None else self._settings.lcm.store)
+        self._model, self._provider = "", ""
+        self._begin_conversation(_private_name())
+        self._set_window(context_length)
+
+    @property
+    def name(self) -> str:
+        """The name in `context.engine`."""
+        return "lcm"
+
+    @property
+    def store(self) -> Store:
+        """The store in use."""
+        return self._keeping.store
+
+    @property
+    def conversation(self) -> str:
+        """The conversation in the store: the session's id, or a private name before a session has started."""
+        return self._keeping.conversation
+
+    def on_session_start(self, session_id: str, **kwargs: Any) -> None:
+        """Begin or resume a conversation; `owner` says whom it belongs to."""
+        self._begin_conversation(session_id, owner=str(kwargs.get("owner") or ""))
+
+    def on_session_end(self, session_id: str, messages: list[Message]) -> None:
+        """Store what is new, let the work in the background finish for a while, and mark the end."""
+        try:
+            self._keeping.take(self._keeping.readable(messages))
+            self._preparing.drain(DRAIN_SECONDS)
+            self._keeping.end()
+        except StoreError as error:
+            self._tell(error)
+
+    def on_session_reset(self) -> None:
+        """Forget the conversation that ended; what it stored stays."""
+        super().on_session_reset()
+        self.last_compaction = None
+        self._begin_conversation(_private_name())
+        self._set_window(self.context_length)
+
+    def on_turn_complete(self, messages: list[Message], usage: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        """Store what the turn added."""
+        self._store_new(messages)
+
+    def update_model(
+        self,
+        model: str,
+        context_length: int,
+        base_url: str = "",
+        api_key: str = "",
+        provider: str = "",
+        api_mode: str = "",
+    ) -> None:
+        """Take over a model's window and prices."""
+        self._model, self._provider = model, provider
+        self._set_window(context_length)
+
+    def use_model(self, llm: LLM | None) -> None:
+        """Make summaries with another model or key from now on; what went wrong with the one before is forgotten."""
+        self._summariser.configure(llm)
+
+    def update_from_response(self, usage: dict[str, Any]) -> None:
+        """Take the provider's count; an empty one says nothing and changes nothing."""
+        counted = normalise_usage(usage)
+        if not counted["total_tokens"]:
+            return
+        self.last_prompt_tokens = counted["prompt_tokens"]
+        self.last_completion_tokens = counted["completion_tokens"]
+        self.last_total_tokens = counted["total_tokens"]
+        self._meter.observe(counted["prompt_tokens"])
+        self._set_budgets()
+
+    def should_compress_preflight(self, messages: list[Message]) -> bool:
+        """Store what is new, and prepare leaves in the background when the window is filling; never fires by itself."""
+        if self._store_new(messages) and self.last_prompt_tokens >= self._budgets.soft and self._works_in_background:
+            try:
+                self._preparing.plan(self._budgets)
+            except StoreError as error:
+                self._tell(error)
+        return False
+
+    def should_compress(self, prompt_tokens: int | None = None) -> bool:
+        """Fire at the threshold, and after a fold only when the window has grown again."""
+        tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
+        self._asked_about = max(tokens, 0)
+        self._fired = 0 < self.threshold_tokens <= tokens and tokens >= self._fires_at
+        return self._fired
+
+    def has_content_to_compress(self, messages: list[Message]) -> bool:
+        """Tell whether anything stands before the tail."""
+        held = [Held(message=m, ids=()) for m in repair(messages).messages if role_of(m) not in ("system", "developer")]
+        return len(choose_tail(held, Sizes(), budget=self._budgets.tail, room=None)) < len(held)
+
+    def compress(
+        self,
+        messages: list[Message],
+        current_tokens: int | None = None,
+        focus_topic: str | None = None,
+        force: bool = False,
+        memory_context: str = "",
+    ) -> list[Message]:
+        """Fold everything before the tail into the DAG and return the window.
+
+        A fold that the window asked for does not wait for the model when leaves are prepared in the background; one
+        that somebody asked for does, within its limits.
+        """
+        run = self._begin(messages, current_tokens, focus_topic or "", memory_context, forced=force)
+        try:
+            outcome = self._fold(messages, run)
+        except StoreError as error:
+            self._tell(error)
+            reason = f"the store could not be used: {error}"
+            outcome = Outcome(messages=list(repair(messages).messages), status="refused", reason=reason)
+        if outcome.folded:
+            self._meter.folded(run.allowance.read_tokens)
+        return self._finish(run, outcome.messages, outcome.status, outcome.reason)
+
+    def get_tool_schemas(self) -> list[dict[str, Any]]:
+        """Return the tools that search and unfold the history."""
+        return [dict(schema) for schema in SCHEMAS]
+
+    def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
+        """Answer a tool call; what the live list holds is stored first, so that it can be found."""
+        messages = kwargs.get("messages")
+        if isinstance(messages, list):
+            self._store_new(messages)
+        return self._toolbox.call(name, args)
+
+    def get_status(self) -> dict[str, Any]:
+        """Return the counters, the inputs of the threshold, and how the summariser is doing."""
+        return {
+            **super().get_status(),
+            "conversation": self.conversation,
+            "threshold": self._threshold_inputs(),
+            "summariser": self._summariser.status(),
+        }
+
+    def clone_for_agent(self) -> LCMEngine:
+        """Return an engine with the same settings, model and store for another conversation."""
+        clone = LCMEngine(
+            self.context_length,
+            config=self._settings,
+            llm=self._summariser.llm,
+            store=self._keeping.address,
+            clock=self._clock,
+            executor=self._executor,
+        )
+        clone.on_event = self.on_event
+        return clone
+
+    def close(self) -> None:
+        """Let the work in the background finish for a while, and give the store back; the next use opens it again."""
+        self._preparing.drain(DRAIN_SECONDS)
+        self._keeping.close()
+
+    def _begin_conversation(self, conversation: str, owner: str = "") -> None:
+        self._keeping.open(conversation, owner)
+        self._meter = Meter()
+        self._fires_at = 0
+        self._asked_about = 0
+        self._fired = False
+        self._told = ""
+        self._preparing = Preparing(
+            self._keeping, self._summariser, self._settings.lcm, self._clock, self._executor_in_use
+        )
+        self._toolbox = Toolbox(self._keeping, self._settings.lcm, self._summariser, self._status)
+
+    def _set_window(self, context_length: int) -> None:
+        self.context_length = context_length
+        self._fires_at = 0
+        self._set_budgets()
+
+    def _set_budgets(self) -> None:
+        inputs = self._meter.inputs(self._settings.lcm, price_shares(self._model, self._provider))
+        self._inputs = inputs
+        self._budgets: Budgets = budgets(self._settings.lcm, self.context_length, inputs)
+        self.threshold_tokens = self._budgets.threshold if self.context_length else 0
+        self.threshold_percent = self._budgets.threshold / self.context_length if self.context_length else 0.0
+
+    @property
+    def _works_in_background(self) -> bool:
+        return self._settings.lcm.background and self._summariser.llm is not None
+
+    def _executor_in_use(self) -> Executor:
+        return self._executor if self._executor is not None else pool()
+
+    def _store_new(self, messages: list[Message]) -> bool:
+        """Store what is new in a list; a store that cannot be used is reported once and the conversation goes on."""
+        try:
+            self._keeping.take(self._keeping.readable(messages))
+        except StoreError as error:
+            self._tell(error)
+            return False
+        self._told = ""
+        return True
+
+    def _tell(self, error: StoreError) -> None:
+        if str(error) != self._told:
+            self._told = str(error)
+            text = f"the conversation is not stored at the moment: {error}"
+            self.emit(Notice(session_id=self.conversation, text=text))
+
+    def _begin(
+        self, messages: list[Message], current_tokens: int | None, focus: str, memory: str, *, forced: bool
+    ) -> Run:
+        waits = not self._fired or not self._works_in_background or bool(focus) or forced
+        self._fired = False
+        sizes = Sizes()
+        tokens = sizes.total(messages)
+        settings = self._settings.lcm
+        allowance = Allowance(self._clock, max_calls=settings.max_calls, seconds=settings.deadline_seconds)
+        run = Run(
+            sizes=sizes,
+            messages=len(messages),
+            tokens=tokens,
+            prompt_tokens=max(current_tokens or 0, self._asked_about, tokens),
+            goal=self._goal(tokens, current_tokens or 0),
+            started=self._clock(),
+            allowance=allowance,
+            writer=Writer(self._summariser, allowance, use_model=waits, focus=focus, memory=memory),
+            waits=waits,
+        )
+        reason = f"asked for, with focus on {focus}" if focus else "asked for" if forced else "the window is filling"
+        self.emit(CompactionStarted(session_id=self.conversation, reason=reason, messages=len(messages), tokens=tokens))
+        return run
+
+    def _goal(self, tokens: int, prompt_tokens: int) -> int | None:
+        """Return how many tokens the messages of the result may have, or None without a window.
+
+        What the provider counts beyond the messages (tools, its own way of counting) is taken off the threshold.
+        """
+        if not self.threshold_tokens:
+            return None
+        beside = max(0, prompt_tokens - tokens)
+        return max(self.threshold_tokens - 1 - beside, int(self.threshold_tokens * SMALLEST_SHARE_FOR_MESSAGES))
+
+    def _fold(self, messages: list[Message], run: Run) -> Outcome:
+        """Compact; when somebody else replaced the window meanwhile, once more from there."""
+        compaction = Compaction(self._keeping, self._settings.lcm, self._budgets)
+        try:
+            return compaction.fold(messages, run)
+        except StaleWindowError:
+            return compaction.fold(messages, run)
+
+    def _finish(self, run: Run, result: list[Message], status: Status, reason: str) -> list[Message]:
+        """Report a compaction, set the brake, and hand over the result."""
+        report = CompactionReport(
+            status=status,
+            reason=reason,
+            tokens_before=run.tokens,
+            tokens_after=run.sizes.total(result),
+            messages_before=run.messages,
+            messages_after=len(result),
+            model_calls=run.allowance.calls,
+            seconds=self._clock() - run.started,
+            cost_usd=run.allowance.cost_usd,
+            unfoldable=unfoldable(result, run),
+        )
+        self.last_compaction = report
+        self.compression_count += status in ("folded", "fallback")
+        self._brake(report, run.prompt_tokens)
+        if run.allowance.fallback:
+            allowance = run.allowance
+            self.emit(
+                SummaryFellBack(session_id=self.conversation, error=allowance.fallback, retry_in=allowance.retry_in)
+            )
+        fields = {key: value for key, value in asdict(report).items() if key != "unfoldable"}
+        self.emit(CompactionFinished(session_id=self.conversation, **fields))
+        return list(result)
+
+    def _brake(self, report: CompactionReport, was: int) -> None:
+        """Let the window grow before the next fold, so that none runs every turn; growth always releases it."""
+        now = was - max(0, report.tokens_before - report.tokens_after)
+        growth = REGROWTH if report.saved >= LITTLE else 2 * REGROWTH
+        self._fires_at = now + int(self.threshold_tokens * growth) + 1
+
+    def _threshold_inputs(self) -> dict[str, Any]:
+        return {
+            "mode": self._settings.lcm.threshold,
+            "floor": self._inputs.floor,
+            "growth": round(self._inputs.growth, 1),
+            "rewrite": round(self._inputs.rewrite),
+            "read_price": self._inputs.read_price,
+            "excess": self._inputs.excess,
+            "soft_tokens": self._budgets.soft,
+        }
+
+    def _status(self) -> dict[str, Any]:
+        return status(self._keeping, self.get_status())
+
+
+def _private_name() -> str:
+    return f"private-{uuid4().hex[:12]}"

@@ -1,0 +1,153 @@
+"""The engine's side of the store: which conversation is open, what of it is stored, and what no leaf covers yet."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from leporello.errors import MessageError
+from leporello.lcm.artifacts import trail
+from leporello.lcm.dag import Coverage
+from leporello.messages import repair
+from leporello.messages.values import cleaned
+from leporello.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from leporello.lcm.settings import Settings
+    from leporello.messages import Message
+    from leporello.store.protocol import Ingested, Node, Request, Store, Stored, Window
+
+MEMORY = ":memory:"
+_LOOK_BACK = 128
+
+
+class Keeping:
+    """One conversation in a store that is opened when it is first needed."""
+
+    def __init__(self, settings: Settings, address: Store | str | os.PathLike[str] | None) -> None:
+        self.address = address
+        self.conversation = ""
+        self.owner = ""
+        self._settings = settings
+        self._kept: Store | None = None
+        self._unkept: Store | None = None
+        self._looked_at = 0
+
+    @property
+    def store(self) -> Store:
+        """The store of the open conversation; one that is not to be kept has a store in memory."""
+        if self._settings.ignores(self.conversation):
+            self._unkept = self._unkept or open_store(MEMORY)
+            return self._unkept
+        if self._kept is None:
+            given = self.address
+            named = given is None or isinstance(given, (str, os.PathLike))
+            self._kept = open_store(given or MEMORY) if named else given  # type: ignore[arg-type, assignment]
+        return self._kept  # type: ignore[return-value]
+
+    def open(self, conversation: str, owner: str) -> None:
+        """Turn to a conversation; nothing is written before its first message."""
+        self.conversation, self.owner, self._looked_at = conversation, owner, 0
+
+    def close(self) -> None:
+        """Give back the stores that were opened here; one that was handed over stays open."""
+        if self._unkept is not None:
+            self._unkept.close()
+        if self._kept is not None and self._kept is not self.address:
+            self._kept.close()
+        self._kept = self._unkept = None
+
+    def end(self) -> None:
+        """Mark the end of the conversation, if anything of it is stored."""
+        if self.store.info(self.conversation, owner=self.owner) is not None:
+            self.store.end(self.conversation, owner=self.owner)
+
+    def take(self, messages: Sequence[Message], *, full: bool = False) -> Ingested:
+        """Store what is new in a list, and what it left behind.
+
+        A value that cannot be stored as it is, because it is not JSON, is stored as the text it amounts to.
+        """
+        try:
+            ingested = self.store.ingest(self.conversation, messages, owner=self.owner, full=full)
+        except MessageError:
+            plain = [{str(key): cleaned(value) for key, value in message.items()} for message in messages]
+            ingested = self.store.ingest(self.conversation, plain, owner=self.owner, full=full)
+        if ingested.added:
+            times = {i: row.time for i, row in self.get(ingested.added).items()}
+            found = trail(messages, ingested, times)
+            if found:
+                self.store.add_artifacts(self.conversation, found, owner=self.owner)
+        return ingested
+
+    def readable(self, messages: list[Any], *, full: bool = False) -> list[Message]:
+        """Return the list as it is; one that holds something else than messages, as a repair reads it."""
+        return messages if self._are_messages(messages, full=full) else list(repair(messages).messages)
+
+    def _are_messages(self, messages: Sequence[Any], *, full: bool) -> bool:
+        """Tell whether all of a list are messages; what was looked at in an earlier turn is not looked at again."""
+        start = 0 if full or len(messages) < self._looked_at else max(0, self._looked_at - _LOOK_BACK)
+        sound = all(isinstance(messages[index], dict) for index in range(start, len(messages)))
+        self._looked_at = len(messages) if sound else 0
+        return sound
+
+    def get(self, ids: Iterable[str | None]) -> dict[str, Stored]:
+        """Fetch messages by id."""
+        return self.store.get([i for i in ids if i is not None], owner=self.owner)
+
+    def window(self) -> Window:
+        """Return the window as it was saved last."""
+        return self.store.window(self.conversation, owner=self.owner)
+
+    def nodes(self) -> tuple[list[Node], list[Node]]:
+        """Return the published nodes and the prepared ones."""
+        found = self.store.nodes(self.conversation, owner=self.owner, states=("published", "prepared"))
+        return [n for n in found if n.state == "published"], [n for n in found if n.state == "prepared"]
+
+    def outdated(self, published: Sequence[Node]) -> set[str]:
+        """Return the leaves that cover a message which was edited or taken back since."""
+        info = self.store.info(self.conversation, owner=self.owner)
+        if not published or info is None or not info.superseded:
+            return set()
+        coverage = Coverage(published)
+        rows = self.store.messages(self.conversation, owner=self.owner, superseded=True)
+        gone = {row.seq for row in rows if row.superseded and row.seq in coverage}
+        return {
+            node.id for node in published if any(c.first_seq <= seq <= c.last_seq for c in node.covers for seq in gone)
+        }
+
+    def uncovered(self, window: Window, published: Sequence[Node], coverage: Coverage) -> list[Stored]:
+        """Return the live messages that no leaf covers, in their order.
+
+        Whatever came before the window was saved is covered or in the window, so only that and what is newer is read;
+        all of it when leaves were given up.
+        """
+        kept = self.get(item.get("m") for item in window.items)
+        known = [row.seq for row in kept.values() if not row.system] + [node.last_seq for node in published]
+        whole = not published or any(node.id not in coverage.ids for node in published if node.covers)
+        first = None if whole else max(known, default=0) + 1
+        newer = self.store.messages(self.conversation, owner=self.owner, first=first)
+        rows = {row.id: row for row in (*(() if whole else kept.values()), *newer)}
+        live = [row for row in rows.values() if not (row.system or row.superseded or row.seq in coverage)]
+        return sorted(live, key=lambda row: (row.place, row.seq))
+
+    def emitted(self, messages: Sequence[tuple[Message, str | None]]) -> None:
+        """Register messages that did not come from the host, each with the stored message it stands for."""
+        if messages:
+            self.store.emitted(self.conversation, messages, owner=self.owner)
+
+    def save(
+        self,
+        window: Window,
+        request: Request,
+        *,
+        emitted: Sequence[tuple[Message, str | None]],
+        publish: Sequence[str],
+        retire: Sequence[str],
+    ) -> None:
+        """Register what the engine wrote, then replace the window and change the DAG in one transaction."""
+        self.emitted(emitted)
+        self.store.save_window(
+            self.conversation, window, request, owner=self.owner, publish=publish, retire=list(dict.fromkeys(retire))
+        )

@@ -1,0 +1,41 @@
+"""The engine's settings, in whatever form a host hands them over."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from leporello.config import Config
+from leporello.config.model import AuxiliaryCompression, Lcm
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """What the lossless engine needs of config.yaml."""
+
+    lcm: Lcm = field(default_factory=Lcm)
+    timeout_seconds: float = AuxiliaryCompression.model_fields["timeout_seconds"].default
+
+    @classmethod
+    def of(cls, config: Settings | Config | Lcm | Mapping[str, Any] | None) -> Settings:
+        """Read a whole configuration, its `lcm` block, or a mapping of either; None means the defaults."""
+        match config:
+            case None:
+                return cls()
+            case Settings():
+                return config
+            case Lcm():
+                return cls(lcm=config)
+            case Config():
+                return cls(lcm=config.lcm, timeout_seconds=config.auxiliary.compression.timeout_seconds)
+        # Both know a key `store`: a block in the whole configuration, an address in the engine's own.
+        is_block = config.keys() <= Lcm.model_fields.keys() and not isinstance(config.get("store"), dict)
+        return cls.of(Config.from_mapping({"lcm": dict(config)} if is_block else config))
+
+    def ignores(self, conversation: str) -> bool:
+        """Tell whether a conversation is not to be kept."""
+        return any(fnmatchcase(conversation, pattern) for pattern in self.lcm.ignore_sessions)

@@ -1,0 +1,241 @@
+"""Unfolding: nodes, messages and files as the tools show them, within a budget and never cut silently."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from leporello.lcm.dag import first_words, flat_text, leaves_under
+from leporello.lcm.fold import pieces_of
+from leporello.lcm.tools.arguments import ArgumentError
+from leporello.lcm.window import moment, span
+from leporello.redact import redact, redact_value
+from leporello.tokens import count_text
+from leporello.tokens.estimate import count_tools
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leporello.config.model import Lcm
+    from leporello.lcm.keeping import Keeping
+    from leporello.store.protocol import Node, Stored
+
+_STORY = 60
+_MOST_CHILDREN = 40
+_AROUND = 2
+_PER_ENTRY = 30  # what an entry takes beside its text
+_KNOWN_STATES = ("published", "prepared", "retired")
+
+
+class Reader:
+    """Find nodes and messages within the scope, and show them."""
+
+    def __init__(self, keeping: Keeping, settings: Lcm) -> None:
+        self._keeping = keeping
+        self._settings = settings
+
+    def describe(self, name: str) -> dict[str, Any]:
+        """Describe a node, a message or a file."""
+        if name.startswith("file:"):
+            return self._file(name.removeprefix("file:"))
+        if (node := self.node(name)) is not None:
+            return self._node(node)
+        if (stored := self.message(name)) is not None:
+            return self._message(stored)
+        raise ArgumentError(_unknown(name))
+
+    def expand(self, name: str, max_tokens: int, cursor: str | None) -> dict[str, Any]:
+        """Return originals, from the cursor on, as many as fit; the first one in part when it alone is too long."""
+        rows = self._originals(name)
+        at, offset = _position(cursor, [row.id for row in rows])
+        shown: list[dict[str, Any]] = []
+        left = max_tokens
+        while at < len(rows):
+            entry, used, stop = self._entry(rows[at], offset, left)
+            if entry is None:
+                break
+            shown.append(entry)
+            left -= used
+            if stop is not None:
+                return self._expanded(name, rows, shown, f"{rows[at].id}:{stop}")
+            at, offset = at + 1, 0
+        return self._expanded(name, rows, shown, f"{rows[at].id}:0" if at < len(rows) else None)
+
+    def node(self, name: str) -> Node | None:
+        """Return a node of this conversation, or of the owner when the scope allows it."""
+        if not _is_id(name, "n"):
+            return None
+        keeping = self._keeping
+        node = keeping.store.node(name, owner=keeping.owner)
+        if node is None or self._settings.scope == "owner":
+            return node
+        own = keeping.store.nodes(keeping.conversation, owner=keeping.owner, states=_KNOWN_STATES)
+        return node if any(node.id == other.id for other in own) else None
+
+    def message(self, name: str) -> Stored | None:
+        """Return a message of this conversation, or of the owner when the scope allows it."""
+        stored = self._keeping.get([name]).get(name) if _is_id(name, "m") else None
+        if stored is None or self._settings.scope == "owner" or stored.conversation == self._keeping.conversation:
+            return stored
+        return None
+
+    def text(self, text: str) -> str:
+        """Return a text as it may be shown."""
+        return redact(text) if self._settings.redact else text
+
+    def _originals(self, name: str) -> list[Stored]:
+        if (stored := self.message(name)) is not None:
+            return [stored]
+        node = self.node(name)
+        if node is None:
+            raise ArgumentError(_unknown(name))
+        keeping = self._keeping
+        known = self._nodes(node)
+        rows: dict[str, Stored] = {}
+        for leaf in leaves_under(known, node):
+            for piece in pieces_of(keeping.store, keeping.conversation, keeping.owner, leaf.covers):
+                rows.setdefault(piece.stored.id, piece.stored)
+        return list(rows.values())
+
+    def _nodes(self, node: Node) -> dict[str, Node]:
+        """Return a node with all nodes under it."""
+        known = {node.id: node}
+        waiting = list(node.children)
+        while waiting:
+            child = self._keeping.store.node(waiting.pop(), owner=self._keeping.owner)
+            if child is not None and child.id not in known:
+                known[child.id] = child
+                waiting += child.children
+        return known
+
+    def _entry(self, stored: Stored, offset: int, left: int) -> tuple[dict[str, Any] | None, int, int | None]:
+        """Return a message as it is shown, what that takes, and where it ends when it is not all of it."""
+        head = {"id": stored.id, "seq": stored.seq, "role": stored.role, "time": moment(stored.time)}
+        whole = redact_value(stored.message) if self._settings.redact else stored.message
+        size = count_tools(whole) + _PER_ENTRY
+        if not offset and size <= left:
+            return {**head, "message": whole}, size, None
+        text = self.text(flat_text(stored.message))
+        if not text.strip():
+            return {**head, "text": "", "of": 0, "note": "this message holds no text"}, _PER_ENTRY, None
+        room = left - 2 * _PER_ENTRY
+        if room < _PER_ENTRY:
+            return None, 0, None
+        stop = _fitting(text, offset, room)
+        part = text[offset:stop]
+        entry = {**head, "text": part, "from": offset, "to": stop, "of": len(text)}
+        return entry, count_text(part) + 2 * _PER_ENTRY, stop if stop < len(text) else None
+
+    def _expanded(
+        self, name: str, rows: Sequence[Stored], shown: list[dict[str, Any]], cursor: str | None
+    ) -> dict[str, Any]:
+        answer: dict[str, Any] = {"id": name, "of": len(rows), "messages": shown, "complete": cursor is None}
+        if cursor is not None:
+            answer["cursor"] = cursor
+            answer["next"] = "call lcm_expand again with this cursor, or with a larger max_tokens"
+        return answer
+
+    def _node(self, node: Node) -> dict[str, Any]:
+        children = [self._keeping.store.node(child, owner=self._keeping.owner) for child in node.children]
+        return {
+            "id": node.id,
+            "kind": "leaf" if node.covers else "condensed",
+            "level": node.level,
+            "state": node.state,
+            "covers": {"messages": node.messages, "first_seq": node.first_seq, "last_seq": node.last_seq},
+            "time": span(node.time_from, node.time_to),
+            "tokens": node.tokens,
+            "source_tokens": node.source_tokens,
+            "made_by": node.made_by,
+            "inside": node.meta.get("counts", {}),
+            "children": [
+                {"id": child.id, "time": span(child.time_from, child.time_to), "messages": child.messages}
+                for child in children[:_MOST_CHILDREN]
+                if child is not None
+            ],
+            "summary": self.text(node.text),
+            "next": f"lcm_expand {node.id} returns the originals",
+        }
+
+    def _message(self, stored: Stored) -> dict[str, Any]:
+        keeping = self._keeping
+        around = keeping.store.neighbours(stored.id, before=_AROUND, after=_AROUND, owner=keeping.owner)
+        return {
+            "id": stored.id,
+            "kind": "message",
+            "seq": stored.seq,
+            "role": stored.role,
+            "name": stored.name,
+            "tool": stored.tool,
+            "time": moment(stored.time),
+            "tokens": stored.tokens,
+            "superseded": stored.superseded,
+            "node": keeping.store.covering([stored.id], owner=keeping.owner).get(stored.id),
+            "begins": self.text(first_words(stored.message)),
+            "around": [
+                {"id": row.id, "role": row.role, "begins": self.text(first_words(row.message, 80))}
+                for row in around
+                if row.id != stored.id
+            ],
+            "next": f"lcm_expand {stored.id} returns all of it",
+        }
+
+    def _file(self, path: str) -> dict[str, Any]:
+        keeping = self._keeping
+        rows = keeping.store.artifacts(
+            keeping.conversation, owner=keeping.owner, kind="file", query=path, limit=4 * _STORY
+        )
+        exact = [found for _, found in rows if found.value == path]
+        story = exact or [found for _, found in rows]
+        if not story:
+            raise ArgumentError(f"nothing is known about {path!r}; lcm_artifacts lists the files of this conversation")
+        nodes = keeping.store.covering([found.message for found in story], owner=keeping.owner)
+        answer: dict[str, Any] = {
+            "id": f"file:{path}",
+            "kind": "file",
+            "paths": sorted({found.value for found in story}),
+            "story": [
+                {
+                    "time": moment(found.time),
+                    "what": found.note,
+                    "message": found.message,
+                    "node": nodes.get(found.message),
+                    **({} if exact else {"path": found.value}),
+                }
+                for found in reversed(story[:_STORY])
+            ],
+            "complete": len(story) <= _STORY,
+            "next": "lcm_expand with a message id returns the originals",
+        }
+        if len(story) > _STORY:
+            answer["older"] = f"older events: lcm_artifacts with kind file and query {path}"
+        return answer
+
+
+def _fitting(text: str, start: int, tokens: int) -> int:
+    """Return how far a text goes within a budget, at the end of a line where one is near."""
+    stop = min(len(text), start + 4 * tokens)
+    while stop > start + 1 and (size := count_text(text[start:stop])) > tokens:
+        stop = start + max(1, (stop - start) * tokens // (size + 1))
+    if stop < len(text) and (line := text.rfind("\n", start + (stop - start) // 2, stop)) > start:
+        return line + 1
+    return max(stop, start + 1)
+
+
+def _position(cursor: str | None, ids: Sequence[str]) -> tuple[int, int]:
+    if not cursor:
+        return 0, 0
+    name, _, offset = cursor.partition(":")
+    if name not in ids or not offset.isdecimal():
+        raise ArgumentError("this cursor belongs to another answer; leave it out to start again")
+    return ids.index(name), int(offset)
+
+
+def _is_id(name: str, letter: str) -> bool:
+    return name[:1] == letter and name[1:].isascii() and name[1:].isdecimal()
+
+
+def _unknown(name: str) -> str:
+    return (
+        f"there is no {name[:60]!r} here; an id is a node such as n12, a message such as m34, "
+        "or for lcm_describe a file such as file:src/app.py. lcm_grep finds ids"
+    )

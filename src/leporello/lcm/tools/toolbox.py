@@ -1,0 +1,236 @@
+"""Answer tool calls: check the arguments, do it, and stay inside the budget; what is wrong becomes an error JSON."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from hashlib import blake2b
+from importlib.resources import files
+from string import Template
+from typing import TYPE_CHECKING, Any, Literal
+
+from leporello.errors import LeporelloError, ModelError
+from leporello.lcm.dag import flat_text
+from leporello.lcm.tools.arguments import TOOLS, ArgumentError
+from leporello.lcm.tools.reading import Reader
+from leporello.lcm.window import moment, span
+from leporello.redact import redact
+from leporello.store.protocol import SearchFilter
+from leporello.summary.calls import ASSUMED_WINDOW
+from leporello.summary.template import cut
+from leporello.tokens import count_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from leporello.config.model import Lcm
+    from leporello.lcm.keeping import Keeping
+    from leporello.store.search import Hit
+    from leporello.summary import Summariser
+
+MOST_ANSWER_TOKENS = 12_000  # of lcm_grep and lcm_artifacts; what is beyond it is behind the cursor
+PASSAGES = 12
+_PASSAGE_TOKENS, _SMALLEST_PASSAGE = 600, 40
+_PROMPT_SHARE = 0.7  # of the model's window, for passages and answer
+_ANSWER_TIMEOUT = 60.0
+
+
+class Toolbox:
+    """The tools of one conversation."""
+
+    def __init__(
+        self, keeping: Keeping, settings: Lcm, summariser: Summariser, status: Callable[[], dict[str, Any]]
+    ) -> None:
+        self._keeping = keeping
+        self._settings = settings
+        self._summariser = summariser
+        self._reader = Reader(keeping, settings)
+        self._status = status
+        self._tools = {tool.name: tool for tool in TOOLS}
+
+    def call(self, name: str, given: Any) -> str:
+        """Return the answer as JSON; an error names what is right."""
+        tool = self._tools.get(name)
+        if tool is None:
+            return _json({"error": f"Unknown tool: {name}"})
+        do: Callable[..., dict[str, Any]] = getattr(self, f"_{name.removeprefix('lcm_')}")
+        try:
+            return _json(do(**tool.checked(given)))
+        except LeporelloError as error:
+            return _json({"error": str(error)})
+
+    def _grep(
+        self,
+        query: str,
+        limit: int,
+        cursor: str | None,
+        sort: Literal["relevance", "recency"],
+        role: str | None,
+        tool: str | None,
+        since: float | None,
+        until: float | None,
+        conversation: str | None,
+        *,
+        regex: bool,
+    ) -> dict[str, Any]:
+        from leporello.store.search import search
+
+        wanted = SearchFilter(
+            conversation=self._conversation(conversation),
+            owner=self._keeping.owner,
+            role=role,
+            tool=tool,
+            since=since,
+            until=until,
+        )
+        while True:
+            found = search(
+                self._keeping.store, query, filter=wanted, limit=limit, cursor=cursor, sort=sort, regex=regex
+            )
+            covering = self._keeping.store.covering([hit.id for hit in found.hits], owner=self._keeping.owner)
+            results = [self._hit(hit, covering.get(hit.id)) for hit in found.hits]
+            fitting = _fitting(results, MOST_ANSWER_TOKENS)
+            if fitting == len(results):
+                break
+            limit = fitting
+        return {
+            "results": results,
+            "nodes": self._nodes([covering[hit.id] for hit in found.hits if hit.id in covering]),
+            "complete": found.complete and found.cursor is None,
+            "cursor": found.cursor,
+        }
+
+    def _conversation(self, wanted: str | None) -> str | None:
+        """Return the conversation to search, None for all of the owner; what the scope forbids is an error."""
+        own = self._keeping.conversation
+        if wanted in (None, "", own):
+            return own
+        if self._settings.scope != "owner":
+            raise ArgumentError("only this conversation may be searched here (lcm.scope is conversation)")
+        return None if wanted == "*" else wanted
+
+    def _hit(self, hit: Hit, node: str | None) -> dict[str, Any]:
+        return {
+            "id": hit.id,
+            "seq": hit.seq,
+            "rank": hit.rank,
+            "node": node,
+            "role": hit.role,
+            "name": hit.name,
+            "time": moment(hit.time),
+            "snippet": self._reader.text(hit.snippet),
+        }
+
+    def _nodes(self, ids: Sequence[str]) -> dict[str, Any]:
+        found = {name: self._keeping.store.node(name, owner=self._keeping.owner) for name in dict.fromkeys(ids)}
+        return {
+            name: {
+                "covers": f"{node.messages} messages, seq {node.first_seq} to {node.last_seq}",
+                "time": span(node.time_from, node.time_to),
+                "hits": list(ids).count(name),
+            }
+            for name, node in found.items()
+            if node is not None
+        }
+
+    def _describe(self, id: str) -> dict[str, Any]:  # noqa: A002 - its name in the schema
+        return self._reader.describe(id)
+
+    def _expand(self, id: str, max_tokens: int, cursor: str | None) -> dict[str, Any]:  # noqa: A002 - the same
+        return self._reader.expand(id, max_tokens, cursor)
+
+    def _expand_query(self, question: str, max_tokens: int) -> dict[str, Any]:
+        from leporello.store.search import search
+
+        wanted = SearchFilter(conversation=self._keeping.conversation, owner=self._keeping.owner)
+        hits = search(self._keeping.store, question, filter=wanted, limit=PASSAGES).hits
+        rows = self._keeping.get(hit.id for hit in hits)
+        texts = {hit.id: redact(flat_text(rows[hit.id].message)) for hit in hits if hit.id in rows}
+        answer, why = self._answered(question, texts, max_tokens) if texts else (None, "")
+        if answer is not None:
+            return {"answer": answer, "sources": [name for name in texts if f"[{name}]" in answer] or list(texts)}
+        passages, complete = self._passages(texts, max_tokens)
+        result: dict[str, Any] = {"passages": passages, "complete": complete}
+        if not complete:
+            result["next"] = "lcm_expand with a message id returns all of it"
+        if why:
+            result["note"] = f"the model could not be asked ({why}); these are the best matching passages"
+        return result
+
+    def _answered(self, question: str, texts: dict[str, str], max_tokens: int) -> tuple[str | None, str]:
+        llm, state = self._summariser.llm, self._summariser.status()
+        if llm is None or not state["available"]:
+            return None, state["last_error"]
+        room = int((llm.context_length or ASSUMED_WINDOW) * _PROMPT_SHARE) - max_tokens
+        each = max(_SMALLEST_PASSAGE, min(_PASSAGE_TOKENS, room // len(texts)))
+        shown = {name: cut(text, each) for name, text in texts.items()}
+        boundary = "passage-" + blake2b("".join(shown.values()).encode(errors="replace"), digest_size=8).hexdigest()
+        passages = "\n\n".join(f"<{boundary}>\n[{name}]\n{text}\n</{boundary}>" for name, text in shown.items())
+        prompt = _prompt().substitute(
+            budget=max_tokens, question=redact(question), boundary=boundary, passages=passages
+        )
+        try:
+            completion = llm.complete(
+                [{"role": "user", "content": prompt}], max_tokens=max_tokens, timeout=_ANSWER_TIMEOUT
+            )
+        except ModelError as error:
+            return None, redact(str(error))
+        return redact(completion.text), ""
+
+    def _passages(self, texts: dict[str, str], max_tokens: int) -> tuple[list[dict[str, Any]], bool]:
+        """Return the best passages within a budget, and whether they are all there in full."""
+        passages: list[dict[str, Any]] = []
+        left, complete = max_tokens, True
+        for name, text in texts.items():
+            if left < _SMALLEST_PASSAGE:
+                return passages, False
+            shown = cut(text, min(left, max(_PASSAGE_TOKENS, max_tokens // 4)))
+            complete = complete and shown == text
+            passages.append({"id": name, "text": shown})
+            left -= count_text(shown) + 12
+        return passages, complete
+
+    def _artifacts(self, kind: str | None, query: str | None, limit: int, cursor: str | None) -> dict[str, Any]:
+        if cursor is not None and not cursor.isdecimal():
+            raise ArgumentError("this cursor belongs to another tool; leave it out to start with the newest")
+        keeping = self._keeping
+        before = int(cursor) if cursor else None
+        rows = keeping.store.artifacts(
+            keeping.conversation, owner=keeping.owner, kind=kind, query=query or None, limit=limit + 1, before=before
+        )
+        entries = [
+            {
+                "kind": found.kind,
+                "value": found.value,
+                "note": found.note,
+                "message": found.message,
+                "time": moment(found.time),
+            }
+            for _, found in rows[:limit]
+        ]
+        shown = entries[: _fitting(entries, MOST_ANSWER_TOKENS)]
+        complete = len(shown) == len(rows)
+        return {
+            "artifacts": shown,
+            "complete": complete,
+            "cursor": None if complete or not shown else str(rows[len(shown) - 1][0]),
+        }
+
+
+def _fitting(entries: Sequence[dict[str, Any]], budget: int) -> int:
+    """Return how many entries fit into a budget, at least one when there is one."""
+    used = 0
+    for number, entry in enumerate(entries):
+        used += count_text(_json(entry))
+        if number and used > budget:
+            return number
+    return len(entries)
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+@cache
+def _prompt() -> Template:
+    return Template(files("leporello.lcm").joinpath("prompts", "answer.md").read_text("utf-8").strip())

@@ -1,0 +1,155 @@
+"""What the host handed over, seen through the store: which stored message each message of its list stands for.
+
+A list that must be repaired is stored as it came; each repaired message stands for the originals it was made of.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict, deque
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from leporello.lcm.window import Held
+from leporello.messages import Message, groups, is_cut, is_system, repair, role_of
+from leporello.summary.payloads import shorten
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from leporello.store.protocol import Ingested, Stored
+    from leporello.summary.sizes import Sizes
+
+PAYLOAD_LIMITS = (4_000, 800, 200)
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """The host's list: valid as a whole, and taken apart into system messages and the rest without derived ones.
+
+    `repaired` are the messages that a repair made or changed, each with the stored message it stands for.
+    """
+
+    valid: list[Message]
+    systems: list[Held]
+    held: list[Held]
+    repaired: list[tuple[Message, str | None]]
+
+
+def view(messages: Sequence[Any], ingested: Ingested, stored: dict[str, Stored], covered: Iterable[str]) -> View:
+    """Take a list apart; what a leaf covers already, and what an engine derived, is left out of `held`."""
+    valid = _own_objects(repair(list(messages)).messages)
+    origins = align(messages, valid)
+    ids_of = [tuple(i for place in places if (i := ingested.ids[place]) is not None) for places in origins]
+    derived = [bool(places) and not ids for places, ids in zip(origins, ids_of, strict=True)]
+    newest = max((i for i, m in enumerate(valid) if role_of(m) == "user" and not derived[i]), default=-1)
+    folded = set(covered)
+    systems: list[Held] = []
+    held: list[Held] = []
+    repaired: list[tuple[Message, str | None]] = []
+    for index, (message, places, ids) in enumerate(zip(valid, origins, ids_of, strict=True)):
+        if not any(message == messages[place] for place in places):
+            repaired.append((message, ids[0] if ids else None))
+        if is_system(message):
+            systems.append(Held(message=message, ids=ids[:1]))
+            continue
+        known = tuple(i for i in ids if i in stored and not stored[i].system)
+        if index != newest and (derived[index] or (known and folded.issuperset(known))):
+            continue
+        seq = max((stored[i].seq for i in known), default=0)
+        shown = bool(known) and message is not messages[places[0]] and message != stored[known[0]].message
+        held.append(Held(message=message, ids=tuple(i for i in known if i not in folded), seq=seq, shown=shown))
+    return View(valid=valid, systems=systems, held=held, repaired=repaired)
+
+
+def align(originals: Sequence[Any], valid: Sequence[Message]) -> list[tuple[int, ...]]:
+    """Return for each valid message the places of the originals it was made of.
+
+    An original that came through whole is the same object. What is left over between two of those belongs to the
+    repaired message of its role there, else to the message before it.
+    """
+    places: dict[int, deque[int]] = defaultdict(deque)
+    for place, original in enumerate(originals):
+        places[id(original)].append(place)
+    found: list[list[int]] = [[places[id(m)].popleft()] if places.get(id(m)) else [] for m in valid]
+    if len(originals) == len(valid) and all(found):
+        return [tuple(sources) for sources in found]
+    left = deque(place for place in sorted(p for queue in places.values() for p in queue))
+    for place in left:
+        _attribute(place, originals, valid, found)
+    return [tuple(sorted(sources)) for sources in found]
+
+
+def _attribute(place: int, originals: Sequence[Any], valid: Sequence[Message], found: list[list[int]]) -> None:
+    """Give an original without a counterpart to the repaired message that stands where it stood."""
+    before = max((i for i, sources in enumerate(found) if sources and max(sources) < place), default=-1)
+    role = role_of(originals[place])
+    for index in range(before + 1, len(valid)):
+        if not found[index] and role_of(valid[index]) == role:
+            found[index].append(place)
+            return
+        if found[index]:
+            break
+    if before >= 0 and not is_system(valid[before]) and not is_system(originals[place]):
+        found[before].append(place)
+
+
+def _own_objects(messages: Sequence[Message]) -> list[Message]:
+    """Give every place in the list an object of its own, also when a host put one object into two places."""
+    seen: set[int] = set()
+    own: list[Message] = []
+    for message in messages:
+        unique = dict(message) if id(message) in seen else message
+        seen.add(id(unique))
+        own.append(unique)
+    return own
+
+
+def choose_tail(held: Sequence[Held], sizes: Sizes, *, budget: int, room: int | None) -> list[Held]:
+    """Return what stays: the newest groups within the budget, at least one, and the newest user message.
+
+    When that alone takes more than `room`, fewer groups stay, and then the large payloads are shown shortened, oldest
+    first; the newest user message is never touched.
+    """
+    if not held:
+        return []
+    messages = [one.message for one in held]
+    user = next((i for i in range(len(held) - 1, -1, -1) if role_of(messages[i]) == "user"), -1)
+    anchor = sizes.of(messages[user]) if user >= 0 else 0
+    most = budget if room is None else min(budget, max(0, room - anchor))
+    start, used = len(held), 0
+    for group in reversed(groups(messages)):
+        used += sum(sizes.of(m) for i, m in enumerate(messages[group.start : group.stop], group.start) if i != user)
+        if used > most and start < len(held):
+            break
+        start = group.start
+    kept = ([held[user]] if 0 <= user < start else []) + list(held[start:])
+    return kept if room is None else _shortened(kept, sizes, room)
+
+
+def longer_tail(held: Sequence[Held], folded: set[int]) -> list[Held]:
+    """Return what stays when exactly these messages are folded; [] when that would part what belongs together."""
+    start = len(held)
+    while start > 0 and not (held[start - 1].ids and held[start - 1].seq in folded):
+        start -= 1
+    user = next((i for i in range(len(held) - 1, -1, -1) if role_of(held[i].message) == "user"), -1)
+    between = [one for index, one in enumerate(held[:start]) if one.ids and one.seq not in folded and index != user]
+    if not folded or between or not is_cut([one.message for one in held], start):
+        return []
+    return ([held[user]] if 0 <= user < start else []) + list(held[start:])
+
+
+def _shortened(kept: list[Held], sizes: Sizes, room: int) -> list[Held]:
+    user = next((i for i in range(len(kept) - 1, -1, -1) if role_of(kept[i].message) == "user"), -1)
+    for limit in PAYLOAD_LIMITS:
+        for index, one in enumerate(kept):
+            if sum(sizes.of(held.message) for held in kept) <= room:
+                return kept
+            if index != user:
+                kept = [*kept[:index], _short(one, limit), *kept[index + 1 :]]
+    return kept
+
+
+def _short(held: Held, limit: int) -> Held:
+    where = f"in the store: lcm_expand {held.id}" if held.id else "left out"
+    message = shorten(held.message, limit, where=where)
+    return held if message is held.message else replace(held, message=message, shown=True)

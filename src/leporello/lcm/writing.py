@@ -1,0 +1,205 @@
+"""Writing nodes: three levels, the first that is shorter than its source is taken.
+
+1. detailed, by the model; 2. half as long, by the model; 3. extractive, without a model.
+
+What was written without the model although there is one carries the mark `remake`: it is written again from the
+originals at a later fold.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Literal
+
+from leporello.lcm.dag import Piece, covers_of
+from leporello.redact import redact
+from leporello.store.protocol import Node
+from leporello.summary import SummaryRequest
+from leporello.summary.model import extractive_text
+from leporello.summary.template import Sections, merge, parse, render, trim
+from leporello.tokens import count_text
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from leporello.messages import Message
+    from leporello.store.protocol import Stored
+    from leporello.summary import Summariser, Summary
+
+LEAF_SHARE, CONDENSED_SHARE = 0.20, 0.40  # of the source
+SMALLEST_TEXT = 48
+REMAKE = "remake"
+_SECONDS_FOR_A_CALL = 1.0
+_PASSAGE, _PINS = "about the focus: ", 3
+_MOST_REQUESTS = 9
+# How the extractive summary labels requests.
+_REQUEST = re.compile(r"^(?:First request|Then|Latest instruction of these turns, quoted as history): ")
+
+
+class Allowance:
+    """How many calls and how much time one fold may still spend, and what it has spent."""
+
+    def __init__(self, clock: Callable[[], float], *, max_calls: int, seconds: float) -> None:
+        self._clock = clock
+        self._ends = clock() + seconds
+        self._seconds = seconds
+        self._max_calls = max_calls
+        self.calls = 0
+        self.cost_usd: float | None = 0.0
+        self.read_tokens = 0
+        self.fallback = ""
+        self.retry_in: float | None = None
+
+    @property
+    def calls_left(self) -> int:
+        """How many calls may still be made."""
+        return max(0, self._max_calls - self.calls)
+
+    @property
+    def seconds_left(self) -> float:
+        """How much time is left; a clock that was set back gives no more than there was."""
+        return min(self._seconds, max(0.0, self._ends - self._clock()))
+
+    @property
+    def open(self) -> bool:
+        """Whether the model may be asked again."""
+        return self.calls_left > 0 and self.seconds_left >= _SECONDS_FOR_A_CALL
+
+    def spend(self, summary: Summary) -> None:
+        """Take note of what a summary has cost."""
+        self.calls += summary.model_calls
+        self.read_tokens += summary.usage["prompt_tokens"]
+        self.cost_usd = None if None in (self.cost_usd, summary.cost_usd) else self.cost_usd + summary.cost_usd  # type: ignore[operator]
+        if summary.fallback:
+            self.fallback, self.retry_in = summary.fallback, summary.retry_in
+
+
+class Writer:
+    """Write nodes within an allowance; with `use_model` off nothing waits."""
+
+    def __init__(
+        self, summariser: Summariser, allowance: Allowance, *, use_model: bool, focus: str = "", memory: str = ""
+    ) -> None:
+        self._summariser = summariser
+        self._allowance = allowance
+        self._use_model = use_model
+        self._focus = focus
+        self._memory = memory
+
+    def leaf(self, pieces: Sequence[Piece]) -> Node:
+        """Write the summary of messages."""
+        source = sum(piece.tokens for piece in pieces)
+        messages = [piece.message for piece in pieces]
+        budget = max(SMALLEST_TEXT, min(int(source * LEAF_SHARE), source // 2))
+        text, made_by = self._written(messages, budget, source, lambda tokens: self._extract(messages, tokens))
+        text = self._pinned(text, messages, source // 2) if made_by == "model" else text
+        first, *_ = stored = [piece.stored for piece in pieces]
+        return Node(
+            level=0,
+            text=text,
+            tokens=count_text(text),
+            source_tokens=source,
+            made_by=made_by,
+            covers=covers_of(pieces),
+            first_seq=min(s.seq for s in stored),
+            last_seq=max(s.seq for s in stored),
+            messages=len(stored),
+            time_from=min(s.time for s in stored),
+            time_to=max(s.time for s in stored),
+            meta={**self._meta(made_by), "counts": counts(stored), "begins": first.id},
+        )
+
+    def condensed(self, children: Sequence[Node], budget: int) -> Node:
+        """Write one node over several."""
+        source = sum(child.tokens for child in children)
+        texts = [child.text for child in children]
+        budget = max(SMALLEST_TEXT, min(budget, int(source * CONDENSED_SHARE)))
+        messages: list[Message] = [{"role": "assistant", "content": text} for text in texts if text]
+        text, made_by = self._written(messages, budget, source, lambda tokens: _joined(texts, tokens, self._focus))
+        total: Counter[str] = Counter()
+        for child in children:
+            total.update(child.meta.get("counts", {}))
+        return Node(
+            level=max(child.level for child in children) + 1,
+            text=text,
+            tokens=count_text(text),
+            source_tokens=sum(child.source_tokens for child in children),
+            made_by=made_by,
+            children=tuple(child.id for child in children),
+            first_seq=min(child.first_seq for child in children),
+            last_seq=max(child.last_seq for child in children),
+            messages=sum(child.messages for child in children),
+            time_from=min(child.time_from for child in children),
+            time_to=max(child.time_to for child in children),
+            meta={**self._meta(made_by), "counts": dict(total), "begins": children[0].meta.get("begins", "")},
+        )
+
+    def _written(
+        self, messages: list[Message], budget: int, source: int, extract: Callable[[int], str]
+    ) -> tuple[str, Literal["model", "extract"]]:
+        for tokens in (budget, max(SMALLEST_TEXT, budget // 2)):
+            summary = self._asked(messages, tokens)
+            if summary is None or summary.fallback:
+                break
+            if not summary.partly_extractive and 0 < count_text(summary.text) < source:
+                return summary.text, "model"
+        for tokens in (budget, budget // 2, source // 3):
+            text = extract(tokens) if tokens > 0 else ""
+            if count_text(text) < source:
+                return text, "extract"
+        return "", "extract"
+
+    def _asked(self, messages: list[Message], budget: int) -> Summary | None:
+        asks = self._use_model and self._summariser.llm is not None and not self._allowance.fallback
+        if not (asks and messages and self._allowance.open):
+            return None
+        request = SummaryRequest(
+            messages=messages, budget_tokens=budget, focus=self._focus, memory=self._memory, complete=True
+        )
+        summary = self._summariser.summarise(
+            request, max_calls=self._allowance.calls_left, deadline_seconds=self._allowance.seconds_left
+        )
+        self._allowance.spend(summary)
+        return summary
+
+    def _pinned(self, text: str, messages: list[Message], budget: int) -> str:
+        """Add the passages that speak most of the focus, word for word; the extractive summary has them already."""
+        if not self._focus:
+            return text
+        found = parse(self._extract(messages, budget)).critical
+        passages = tuple(line for line in found if line.startswith(_PASSAGE))[:_PINS]
+        pinned = merge(parse(text), Sections(critical=passages))
+        return redact(render(trim(pinned, budget, focus=self._focus.split())))
+
+    def _extract(self, messages: list[Message], budget: int) -> str:
+        return extractive_text(SummaryRequest(messages=messages, budget_tokens=budget, focus=self._focus))
+
+    def _meta(self, made_by: str) -> dict[str, Any]:
+        return {REMAKE: True} if made_by == "extract" and self._summariser.llm is not None else {}
+
+
+def counts(stored: Sequence[Stored]) -> dict[str, int]:
+    """Count what can be found: messages of people and assistants by role, results by tool."""
+    return dict(Counter((s.tool or "tool result") if s.role == "tool" else s.role for s in stored))
+
+
+def _joined(texts: Sequence[str], budget: int, focus: str) -> str:
+    """Join summaries without a model: newer lines update older ones, the least important ones go first."""
+    sections = reduce(merge, [parse(text) for text in texts])
+    sections = replace(sections, goal=tuple(_goals(sections.goal)))
+    return redact(render(trim(sections, budget, focus=focus.split())))
+
+
+def _goals(lines: Sequence[str]) -> Iterator[str]:
+    """Tell how the requests developed over all of the summaries: one is the first, one the latest."""
+    requests = list(dict.fromkeys(_REQUEST.sub("", line) for line in lines if _REQUEST.match(line)))
+    requests = [*requests[:1], *requests[1:][-_MOST_REQUESTS:]]
+    yield from (line for line in lines if not _REQUEST.match(line))
+    for number, request in enumerate(requests):
+        if number == len(requests) - 1:
+            yield f"Latest instruction of these turns, quoted as history: {request}"
+        else:
+            yield f"{'Then' if number else 'First request'}: {request}"

@@ -1,0 +1,134 @@
+"""How messages become leaves, and leaves become a DAG: pure functions."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings, strategies as st
+
+from leporello.lcm.dag import (
+    Coverage,
+    ancestors,
+    covers_of,
+    flat_text,
+    group_to_condense,
+    leaves_under,
+    pack,
+    roots,
+)
+from leporello.lcm.fold import tiles
+from leporello.messages import is_system
+from leporello.store import Cover, Node, Stored
+from leporello.testing.strategies import valid_conversations
+
+
+def stored(messages: list[dict[str, object]], gap: int = 0) -> list[Stored]:
+    """Number messages as a store does; with a gap some numbers belong to others."""
+    return [
+        Stored(
+            id=f"m{n}",
+            conversation="s",
+            seq=n + (n // 3) * gap,
+            place=float(n),
+            message=message,
+            role=str(message["role"]),
+            name="",
+            tool="",
+            time=float(n),
+            tokens=1,
+            fingerprint="",
+        )
+        for n, message in enumerate(messages, 1)
+    ]
+
+
+def node(name: str, level: int = 0, *, first: int = 1, last: int = 1, children: tuple[str, ...] = ()) -> Node:
+    covers = () if children else (Cover(first_seq=first, last_seq=last),)
+    return Node(
+        id=name,
+        level=level,
+        text="t",
+        tokens=1,
+        source_tokens=2,
+        made_by="extract",
+        covers=covers,
+        children=children,
+        first_seq=first,
+        last_seq=last,
+        messages=1,
+        time_from=0,
+        time_to=0,
+    )
+
+
+def assert_exactly_once(rows: list[Stored], covers: list[Cover]) -> None:
+    """Every message is in exactly one cover, or its parts are all of it."""
+    for row in rows:
+        here = [cover for cover in covers if cover.first_seq <= row.seq <= cover.last_seq]
+        parts = sorted((c for c in here if c.start is not None), key=lambda c: c.start or 0)
+        if parts:
+            assert len(parts) == len(here)
+            assert tiles(parts, len(flat_text(row.message)))
+        else:
+            assert len(here) == 1
+
+
+@settings(deadline=None, max_examples=60)
+@given(valid_conversations(max_turns=8, payload=400), st.integers(64, 3_000), st.sampled_from([0, 2]))
+def test_leaves_cover_every_message_exactly_once(messages: list[dict[str, object]], leaf: int, gap: int) -> None:
+    rows = stored([message for message in messages if not is_system(message)], gap)
+    assert_exactly_once(rows, [cover for pieces in pack(rows, leaf) for cover in covers_of(pieces)])
+
+
+def test_planted_a_lost_and_a_doubled_part_are_caught() -> None:
+    rows = stored([{"role": "user", "content": "word " * 3_000}])
+    covers = [cover for pieces in pack(rows, 300) for cover in covers_of(pieces)]
+    assert len(covers) > 5
+    for broken in (covers[1:], [*covers, covers[0]], covers[:-1]):
+        try:
+            assert_exactly_once(rows, broken)
+        except AssertionError:
+            continue
+        raise AssertionError("a broken cover passed")
+
+
+def test_a_long_message_reaches_the_summariser_to_its_last_character() -> None:
+    text = "".join(f"line {n} of a very long output\n" for n in range(8_000))
+    rows = stored([{"role": "user", "content": "go"}, {"role": "assistant", "content": text}])
+    leaves = pack(rows, 4_000)
+    said = "".join(str(piece.message["content"]) for pieces in leaves for piece in pieces if piece.start is not None)
+    assert said == text
+    assert all(sum(piece.tokens for piece in pieces) <= 4_400 for pieces in leaves)
+
+
+def test_a_call_stays_with_its_results_where_they_fit() -> None:
+    calls = [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
+    turn: list[dict[str, object]] = [
+        {"role": "user", "content": "word " * 80},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "a", "content": "result " * 60},
+    ]
+    for pieces in pack(stored(turn * 5), 200):
+        roles = [piece.stored.role for piece in pieces]
+        assert roles.count("assistant") == roles.count("tool")
+
+
+def test_the_tops_are_what_nothing_else_covers_oldest_first() -> None:
+    nodes = [node("n1", first=1), node("n2", first=2), node("n3", first=3), node("n4", 1, children=("n1", "n2"))]
+    assert [top.id for top in roots(nodes)] == ["n4", "n3"]
+    assert ancestors([*nodes, node("n5", 2, children=("n4",))], ["n1"]) == {"n4", "n5"}
+    assert [leaf.id for leaf in leaves_under({n.id: n for n in nodes}, nodes[3])] == ["n1", "n2"]
+
+
+def test_condensing_takes_the_oldest_full_run_of_the_lowest_level() -> None:
+    tops = [node("a", 1), node("b", 0), node("c", 0), node("d", 0), node("e", 0)]
+    assert [n.id for n in group_to_condense(tops, 4)] == ["b", "c", "d", "e"]
+    assert [n.id for n in group_to_condense(tops[:3], 4)] == ["b", "c"]
+    assert [n.id for n in group_to_condense(tops[:2], 4)] == ["a", "b"]
+    assert [n.id for n in group_to_condense(tops[:1], 4)] == ["a"]
+
+
+@given(st.lists(st.integers(1, 60), unique=True, max_size=40))
+def test_coverage_knows_the_leaf_of_each_message(seqs: list[int]) -> None:
+    leaves = [node(f"n{seq}", first=seq, last=seq) for seq in seqs]
+    coverage = Coverage(leaves)
+    assert {seq for seq in range(70) if seq in coverage} == set(seqs)
+    assert all(coverage.leaf(seq) == f"n{seq}" for seq in seqs)

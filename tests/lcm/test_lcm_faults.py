@@ -1,0 +1,159 @@
+"""A crash at any call of the store leaves a conversation that goes on, whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from leporello import LCMEngine
+from leporello.errors import StoreBusyError, StoreError
+from leporello.lcm import verify
+from leporello.lcm.background import Later
+from leporello.llm import ScriptedLLM
+from leporello.messages import Message, violations
+from leporello.store import Store, open_store
+from leporello.tokens import count_messages
+
+Work = Callable[..., list[Message]]
+
+GOOD = "## Goal\nFix the build.\n\n## Progress\n### Done\n- Read src/app.py."
+ASK: Message = {"role": "user", "content": "And what is next?"}
+
+
+class Crash(BaseException):
+    """The process ends here."""
+
+
+class Faulty:
+    """A store that fails at one of its calls, counted from the start, before or after doing it."""
+
+    def __init__(self, store: Store, at: int, error: BaseException, *, after: bool = False) -> None:
+        self._store = store
+        self._at = at
+        self._error = error
+        self._after = after
+        self.calls = 0
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self._store, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.calls += 1
+            if self.calls != self._at:
+                return real(*args, **kwargs)
+            if self._after:
+                real(*args, **kwargs)
+            raise self._error
+
+        return call if callable(real) else real
+
+
+def life(store: Any, work: Work, background: Later) -> list[Message]:
+    """Live through turns, preparation in the background, a fold, and more turns."""
+    engine = LCMEngine(16_000, store=store, llm=ScriptedLLM(GOOD, context_length=64_000), executor=background)
+    engine.on_event = lambda _: None
+    engine.on_session_start("s")
+    messages = [*work(0, 20), ASK]
+    for more in ([], [{"role": "assistant", "content": "Next."}, *work(20, 44)]):
+        messages = [*messages, *more]
+        engine.update_from_response({"prompt_tokens": count_messages(messages), "completion_tokens": 1})
+        engine.should_compress_preflight(messages)
+        background.run()
+        if engine.should_compress(count_messages(messages)):
+            messages = engine.compress(messages)
+    return messages
+
+
+def everything(work: Work) -> list[Message]:
+    return [*work(0, 20), ASK, {"role": "assistant", "content": "Next."}, *work(20, 44)]
+
+
+def count_calls(work: Work) -> int:
+    counting = Faulty(open_store(":memory:"), -1, Crash())
+    life(counting, work, Later())
+    return counting.calls
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+def test_a_crash_at_any_call_of_the_store_loses_nothing(work: Work, *, after: bool) -> None:
+    calls = count_calls(work)
+    assert calls > 20
+    for at in range(1, calls + 1):
+        store = open_store(":memory:")
+        with pytest.raises(Crash):
+            life(Faulty(store, at, Crash(), after=after), work, Later())
+        engine = LCMEngine(16_000, store=store)
+        engine.on_event = lambda _: None
+        engine.on_session_start("s")
+        window = engine.compress(everything(work))
+        assert not violations(window, "openai")
+        assert [row.message for row in store.messages("s")] == everything(work), f"crash at call {at}"
+        assert verify(store, "s") == [], f"crash at call {at}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("error", [StoreError("disk full"), StoreBusyError("locked")])
+def test_a_store_that_fails_once_never_costs_the_conversation(work: Work, error: StoreError) -> None:
+    for at in range(1, count_calls(work) + 1):
+        store = open_store(":memory:")
+        faulty = Faulty(store, at, error)
+        background = Later()
+        try:
+            window = life(faulty, work, background)
+        except StoreError:
+            assert faulty.calls == at, "only work in the background may fail"
+            continue
+        assert not violations(window, "openai")
+        assert verify(store, "s") == [], f"error at call {at}"
+
+
+def test_a_store_that_stays_away_is_told_once_and_the_list_comes_back_valid(work: Work) -> None:
+    class Away:
+        def __getattr__(self, name: str) -> Any:
+            def call(*args: Any, **kwargs: Any) -> Any:
+                raise StoreError("disk full", hint="Make room.")
+
+            return call
+
+    told: list[str] = []
+    away: Any = Away()
+    engine = LCMEngine(16_000, store=away)
+    engine.on_event = lambda event: told.append(str(event))
+    messages = [*work(0, 40), ASK]
+    assert engine.should_compress_preflight(messages) is False
+    assert engine.compress(messages) == messages
+    assert engine.last_compaction is not None
+    assert engine.last_compaction.status == "refused"
+    assert "disk full" in engine.last_compaction.reason
+    assert len([line for line in told if "not stored" in line]) == 1
+
+
+def test_somebody_else_who_was_faster_is_noticed(work: Work) -> None:
+    """Two engines fold one conversation: the slower one starts again from the newer window."""
+    store = open_store(":memory:")
+    messages = [*work(0, 40), ASK]
+
+    class Racing:
+        raced = False
+
+        def __getattr__(self, name: str) -> Any:
+            if name == "save_window" and not Racing.raced:
+                Racing.raced = True
+                other = LCMEngine(16_000, store=store)
+                other.on_event = lambda _: None
+                other.on_session_start("s")
+                other.compress(messages)
+            return getattr(store, name)
+
+    racing: Any = Racing()
+    slow = LCMEngine(16_000, store=racing)
+    slow.on_event = lambda _: None
+    slow.on_session_start("s")
+    window = slow.compress(messages)
+    assert Racing.raced
+    assert not violations(window, "openai")
+    assert verify(store, "s") == []
+    assert [row.message for row in store.messages("s")] == messages
