@@ -57,12 +57,15 @@ class Preparing:
         published, prepared = self._keeping.nodes()
         coverage = Coverage(published)
         rows = self._keeping.uncovered(self._keeping.window(), published, coverage)
-        ready = Coverage(node for node in prepared if not node.meta.get("replaces"))
+        ready = [node for node in prepared if not node.meta.get("replaces")]
+        covered, parts = Coverage(ready), {cover for node in ready for cover in node.covers if cover.start is not None}
         planned = 0
         for pieces in pack(before_tail(rows, budgets.tail), budgets.leaf):
-            full = sum(piece.tokens for piece in pieces) >= budgets.leaf * _FULL or pieces[0].start is not None
-            if full and not any(piece.stored.seq in ready for piece in pieces if piece.start is None):
-                covers = covers_of(pieces)
+            covers = covers_of(pieces)
+            is_part = pieces[0].start is not None
+            full = is_part or sum(piece.tokens for piece in pieces) >= budgets.leaf * _FULL
+            is_ready = parts.issuperset(covers) if is_part else any(piece.stored.seq in covered for piece in pieces)
+            if full and not is_ready:
                 self._put(LEAF, _name(covers), {"covers": [_plain(cover) for cover in covers]})
                 planned += 1
         replaced = {node.meta.get("replaces") for node in prepared}

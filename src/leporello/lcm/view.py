@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from leporello.lcm.window import Held
-from leporello.messages import Message, groups, is_cut, is_system, repair, role_of
+from leporello.messages import Message, groups, is_cut, is_system, repair, role_of, text_of
 from leporello.summary.payloads import shorten
 
 if TYPE_CHECKING:
@@ -50,7 +50,8 @@ def view(messages: Sequence[Any], ingested: Ingested, stored: dict[str, Stored],
         if not any(message == messages[place] for place in places):
             repaired.append((message, ids[0] if ids else None))
         if is_system(message):
-            systems.append(Held(message=message, ids=ids[:1]))
+            noted = bool(ids) and ids[0] in stored and text_of(message) != text_of(stored[ids[0]].message)
+            systems.append(Held(message=message, ids=ids[:1], shown=noted))
             continue
         known = tuple(i for i in ids if i in stored and not stored[i].system)
         if index != newest and (derived[index] or (known and folded.issuperset(known))):

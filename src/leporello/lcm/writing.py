@@ -1,6 +1,7 @@
 """Writing nodes: three levels, the first that is shorter than its source is taken.
 
-1. detailed, by the model; 2. half as long, by the model; 3. extractive, without a model.
+1. detailed, by the model; 2. half as long, by the model; 3. extractive, without a model. A few words are quoted as
+they are, which no model can better.
 
 What was written without the model although there is one carries the mark `remake`: it is written again from the
 originals at a later fold.
@@ -14,7 +15,8 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
-from leporello.lcm.dag import Piece, covers_of
+from leporello.lcm.dag import Piece, covers_of, flat_text
+from leporello.messages import role_of
 from leporello.redact import redact
 from leporello.store.protocol import Node
 from leporello.summary import SummaryRequest
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
 
 LEAF_SHARE, CONDENSED_SHARE = 0.20, 0.40  # of the source
 SMALLEST_TEXT = 48
+SMALLEST_SOURCE = 2 * SMALLEST_TEXT  # up to here the messages themselves say it best
 REMAKE = "remake"
 _SECONDS_FOR_A_CALL = 1.0
 _PASSAGE, _PINS = "about the focus: ", 3
@@ -92,10 +95,7 @@ class Writer:
     def leaf(self, pieces: Sequence[Piece]) -> Node:
         """Write the summary of messages."""
         source = sum(piece.tokens for piece in pieces)
-        messages = [piece.message for piece in pieces]
-        budget = max(SMALLEST_TEXT, min(int(source * LEAF_SHARE), source // 2))
-        text, made_by = self._written(messages, budget, source, lambda tokens: self._extract(messages, tokens))
-        text = self._pinned(text, messages, source // 2) if made_by == "model" else text
+        text, made_by, mark = self._told([piece.message for piece in pieces], source)
         first, *_ = stored = [piece.stored for piece in pieces]
         return Node(
             level=0,
@@ -109,7 +109,7 @@ class Writer:
             messages=len(stored),
             time_from=min(s.time for s in stored),
             time_to=max(s.time for s in stored),
-            meta={**self._meta(made_by), "counts": counts(stored), "begins": first.id},
+            meta={**mark, "counts": counts(stored), "begins": first.id},
         )
 
     def condensed(self, children: Sequence[Node], budget: int) -> Node:
@@ -136,6 +136,16 @@ class Writer:
             time_to=max(child.time_to for child in children),
             meta={**self._meta(made_by), "counts": dict(total), "begins": children[0].meta.get("begins", "")},
         )
+
+    def _told(self, messages: list[Message], source: int) -> tuple[str, Literal["model", "extract"], dict[str, Any]]:
+        """Return the text of a leaf, who made it, and its mark."""
+        quote = _quoted(messages) if source <= SMALLEST_SOURCE else ""
+        if 0 < count_text(quote) < source:
+            return quote, "extract", {}
+        budget = max(SMALLEST_TEXT, min(int(source * LEAF_SHARE), source // 2))
+        text, made_by = self._written(messages, budget, source, lambda tokens: self._extract(messages, tokens))
+        text = self._pinned(text, messages, source // 2) if made_by == "model" else text
+        return text, made_by, self._meta(made_by)
 
     def _written(
         self, messages: list[Message], budget: int, source: int, extract: Callable[[int], str]
@@ -179,6 +189,11 @@ class Writer:
 
     def _meta(self, made_by: str) -> dict[str, Any]:
         return {REMAKE: True} if made_by == "extract" and self._summariser.llm is not None else {}
+
+
+def _quoted(messages: Sequence[Message]) -> str:
+    """Return what was said, word for word."""
+    return redact("\n".join(f"{role_of(message)}: {flat_text(message)}" for message in messages))
 
 
 def counts(stored: Sequence[Stored]) -> dict[str, int]:
