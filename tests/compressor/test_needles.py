@@ -83,3 +83,19 @@ def test_secrets_reach_neither_the_summariser_nor_the_summary(kind: str) -> None
     result = ContextCompressor(200_000, llm=llm).compress(conversation_with_needles())
     assert SECRET not in json.dumps(result)
     assert llm is None or all(SECRET not in prompt for prompt in llm.prompts)
+
+
+@pytest.mark.parametrize("kind", SUMMARISERS)
+def test_they_are_still_there_after_three_compactions(kind: str) -> None:
+    answer = SUMMARISERS[kind]
+    llm = None if answer is None else ScriptedLLM(answer, context_length=32_000)
+    engine = ContextCompressor(200_000, llm=llm)
+    messages = conversation_with_needles()
+    for number in range(3):
+        messages = engine.compress(messages)
+        for step in range(30):
+            messages.append({"role": "assistant", "content": f"Round {number}, step {step}: the gate is open. " * 40})
+            messages.append({"role": "user", "content": f"Go on, {number}-{step}."})
+    text = "\n".join(str(message.get("content")) for message in messages)
+    for needle in (*NEEDLES, *AT_THE_END_OF_ARGUMENTS):
+        assert needle in text, f"{needle} is lost"

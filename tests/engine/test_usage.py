@@ -84,6 +84,7 @@ SHAPES: dict[str, tuple[Any, tuple[int, int, int, int, int, int]]] = {
         (1000, 50, 300, 0, 700, 10),
     ),
     "a local server that reports nothing": (None, (0, 0, 0, 0, 0, 0)),
+    "no numbers": ({"prompt_tokens": float("nan"), "completion_tokens": float("inf")}, (0, 0, 0, 0, 0, 0)),
     "nonsense": ({"prompt_tokens": "many", "completion_tokens": -3, "total_tokens": True}, (0, 0, 0, 0, 0, 0)),
 }
 

@@ -128,7 +128,15 @@ def test_of_two_registered_engines_the_selected_one_wins(plugins: Plugins) -> No
     plugins.plugin("p1", REGISTER_INSTANCE, engine_name="alpha")
     plugins.plugin("p2", REGISTER_INSTANCE, engine_name="beta")
     loaded = plugins.load("beta", enabled=("p1", "p2"))
-    assert (loaded.engine.name, loaded.said) == ("beta", [])
+    assert loaded.engine.name == "beta"
+    assert loaded.said == snapshot(
+        [
+            (
+                "PluginWarning",
+                "plugin 'p1' registers another engine, 'alpha'; only one can be registered: 'beta' of plugin 'p2' is kept",
+            )
+        ]
+    )
 
 
 def test_a_second_registration_is_refused_with_a_warning(plugins: Plugins) -> None:
@@ -140,7 +148,7 @@ def test_a_second_registration_is_refused_with_a_warning(plugins: Plugins) -> No
         [
             (
                 "PluginWarning",
-                "plugin 'p2' registers a second engine, 'beta'; only one can be registered: 'alpha' of plugin 'p1' is kept",
+                "plugin 'p2' registers another engine, 'beta'; only one can be registered: 'alpha' of plugin 'p1' is kept",
             )
         ]
     )
@@ -166,7 +174,7 @@ def test_an_engine_made_only_to_learn_its_name_is_closed_again(plugins: Plugins,
     plugins.plugin("p2", code.replace("NAME", "beta"))
     source = plugins.source("beta", enabled=("p1", "p2"))
     loaded = plugins.take(source)
-    assert (loaded.engine.name, loaded.said) == ("beta", [])
+    assert loaded.engine.name == "beta"
     assert closed.read_text() == "alpha"
 
 

@@ -20,10 +20,13 @@ from leporello import LCMEngine
 from leporello.errors import NetworkError
 from leporello.lcm import verify
 from leporello.lcm.background import Later
+from leporello.lcm.dag import Piece
 from leporello.lcm.window import shown
-from leporello.lcm.writing import REMAKE, SMALLEST_SOURCE
+from leporello.lcm.writing import REMAKE, SMALLEST_SOURCE, Allowance, Writer
 from leporello.llm import FakeClock, ScriptedLLM
-from leporello.messages import Message, is_system, role_of, violations
+from leporello.messages import Message, is_system, violations
+from leporello.store import open_store
+from leporello.summary import Summariser
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -37,9 +40,11 @@ MESSAGES = 12_000 if LONG else 1_200
 OUTAGE = 500 if LONG else 120
 OUTPUTS = 44
 WINDOW = 200_000
+SMALL_WINDOW = 16_000
 TOOLS = 3_000  # tokens that the provider counts beside the messages
 SECONDS_PER_REQUEST = 5.0
-ROUNDS = 12  # folds in which everything that was written without the model must have been written again
+MORE = 250  # messages, which bring the window above the mark where work in the background begins
+ROUNDS = 8  # folds in which everything that was written without the model must have been written again
 SYSTEM: Message = {"role": "system", "content": "You work on a port's software. " * 80}
 WORDS = ("berth", "crane", "vessel", "booking", "weight", "gate", "tariff", "slot", "manifest", "carrier", "yard")
 
@@ -50,14 +55,17 @@ class Conversation:
 
     length: int
     outputs: int = OUTPUTS
+    lines: int = 20
     marks: list[str] = field(default_factory=list)
     _random: Random = field(default_factory=lambda: Random(7))
     _calls: Iterator[int] = field(default_factory=count)
+    _begun: int = 0
 
-    def turns(self) -> Iterator[list[list[Message]]]:
+    def turns(self, length: int | None = None) -> Iterator[list[list[Message]]]:
         """Yield turns, each as the lists of messages that come between two requests to the model."""
+        length = self.length if length is None else length
         written = 0
-        for number in count():
+        for number in count(self._begun):
             steps = 30 if number % 40 == 39 else self._random.randint(1, 4)
             due = int(self.outputs * written / (self.length * 0.8))  # what follows the last long one folds it
             turn = [[self._asked(number)]]
@@ -66,8 +74,9 @@ class Conversation:
                 turn.append(self._long_step() if is_long else self._step())
             turn[-1].append({"role": "assistant", "content": f"Part {number} is done. " + self._lines(3)})
             written += sum(map(len, turn))
+            self._begun += 1
             yield turn
-            if written >= self.length:
+            if written >= length:
                 return
 
     def _asked(self, number: int) -> Message:
@@ -76,7 +85,7 @@ class Conversation:
 
     def _step(self) -> list[Message]:
         call = next(self._calls)
-        return _called(call, {"path": f"src/part_{call % 300}.py"}, self._lines(20))
+        return _called(call, {"path": f"src/part_{call % 300}.py"}, self._lines(self.lines))
 
     def _long_step(self) -> list[Message]:
         number = len(self.marks) // 4
@@ -170,16 +179,15 @@ class Host:
             )
             self.folds.append(fold)
 
-    def finish(self) -> None:
-        """Fold what is left, with the model, until nothing is marked to be written again; it takes a few folds."""
-        for number in range(ROUNDS):
+    def finish(self, conversation: Conversation) -> None:
+        """Fold with the model, and go on as long as something is left to be written again."""
+        for _ in range(ROUNDS):
             self.clock.advance(600)
             self.fold(force=True)
             self._send()
             if not any(node.meta.get(REMAKE) for node in self.nodes):
                 return
-            said = (("user", f"Go on ({number})."), ("assistant", f"Done ({number})."))
-            self.request([{"role": role, "content": text} for role, text in said])
+            self.play(conversation.turns(MORE))
 
     @property
     def nodes(self) -> list[Node]:
@@ -204,6 +212,11 @@ class Soak:
     host: Host
     llm: ScriptedLLM
     conversation: Conversation
+
+    def close(self) -> None:
+        """Give back the engine and its store."""
+        self.host.engine.close()
+        self.host.engine.store.close()
 
 
 def check_below_threshold(soak: Soak) -> None:
@@ -283,10 +296,11 @@ def run_soak(
 ) -> Soak:
     clock, background = FakeClock(), Later()
     llm = model(summary, context_length=WINDOW)
-    made = engine(WINDOW, llm=llm, store=folder / "soak.db", clock=clock, executor=background, config=config)
+    store = open_store(folder / "soak.db", clock=clock)
+    made = engine(WINDOW, llm=llm, store=store, clock=clock, executor=background, config=config)
     soak = Soak(host=host(made, background, clock), llm=llm, conversation=Conversation(length, outputs))
     soak.host.play(soak.conversation.turns())
-    soak.host.finish()
+    soak.host.finish(soak.conversation)
     return soak
 
 
@@ -302,7 +316,7 @@ def test_a_soak_keeps_every_promise(tmp_path: Path) -> None:
     assert len(host.entered) >= MESSAGES
     for check in CHECKS.values():
         check(soak)
-    host.engine.close()
+    soak.close()
 
 
 class Unfolded(LCMEngine):
@@ -352,7 +366,7 @@ class SeesTheEnds(ScriptedLLM):
 class Impatient(Host):
     """A host that ends the conversation before anything is written again."""
 
-    def finish(self) -> None:
+    def finish(self, conversation: Conversation) -> None:
         self.background.waiting.clear()
 
 
@@ -382,7 +396,7 @@ def test_a_short_soak_passes_every_check(tmp_path: Path) -> None:
     soak = run_soak(tmp_path, 260, 6)
     for check in CHECKS.values():
         check(soak)
-    soak.host.engine.close()
+    soak.close()
 
 
 @pytest.mark.slow
@@ -391,4 +405,145 @@ def test_the_same_soak_with_a_defect_is_rejected(claim: str, tmp_path: Path) -> 
     soak = run_soak(tmp_path, 260, 6, **DEFECTS[claim])
     with pytest.raises(AssertionError):
         CHECKS[claim](soak)
-    soak.host.engine.close()
+    soak.close()
+
+
+class Line:
+    """A model behind a line that can be cut."""
+
+    def __init__(self, during: Callable[[list[Message]], str] = refusing) -> None:
+        self._during = during
+        self.is_up = False
+
+    def __call__(self, messages: list[Message]) -> str:
+        return summary(messages) if self.is_up else self._during(messages)
+
+
+@dataclass(kw_only=True)
+class Outage(Soak):
+    """An outage that was lived through, and what came after it."""
+
+    nodes_during: list[Node]
+    calls_during: int
+    requests_during: int
+    found_during: dict[str, Any]
+
+
+def run_outage(
+    folder: Path, length: int, line: Line, *, engine: type[LCMEngine] = LCMEngine, host: type[Host] = Host
+) -> Outage:
+    clock, background = FakeClock(), Later()
+    llm = ScriptedLLM(line, context_length=WINDOW)
+    store = open_store(folder / "outage.db", clock=clock)
+    made = engine(SMALL_WINDOW, llm=llm, store=store, clock=clock, executor=background)
+    living = host(made, background, clock)
+    conversation = Conversation(length, outputs=0, lines=60)
+    living.play(conversation.turns())
+    outage = Outage(
+        host=living,
+        llm=llm,
+        conversation=conversation,
+        nodes_during=living.nodes,
+        calls_during=len(llm.calls),
+        requests_during=living.requests,
+        found_during=json.loads(living.engine.handle_tool_call("lcm_grep", {"query": "call_0 part_0.py"})),
+    )
+    line.is_up = True
+    living.finish(conversation)
+    return outage
+
+
+def check_usable(outage: Outage) -> None:
+    """While the model is away leaves are extractive, marked to be written again, and what they cover is found."""
+    assert outage.nodes_during, "nothing was folded"
+    wrong = [node for node in outage.nodes_during if node.made_by != "extract" or not node.text]
+    assert not wrong, f"{len(wrong)} nodes that no model can have written: {wrong[0].text[:80]!r}"
+    unmarked = [node for node in outage.nodes_during if node.source_tokens > SMALLEST_SOURCE]
+    assert all(node.meta.get(REMAKE) for node in unmarked)
+    assert outage.found_during["results"], "folded messages are not found"
+
+
+def check_patient(outage: Outage) -> None:
+    """A model that is away is asked again, but later and later."""
+    assert 2 <= outage.calls_during <= outage.requests_during // 4, f"{outage.calls_during} calls into the void"
+
+
+OUTAGE_CHECKS: dict[str, Callable[[Outage], None]] = {
+    "usable": check_usable,
+    "patient": check_patient,
+    "below the threshold": check_below_threshold,
+    "valid": check_valid,
+    "prefix": check_prefix,
+    "resumed": check_resumed,
+    "nothing lost": check_nothing_lost,
+    "written by the model": check_written_by_the_model,
+}
+
+
+def babbling(_: list[Message]) -> str:
+    return "## Goal\nThe service is overloaded.\n\n## Progress\n### Done\n- Nothing."
+
+
+class Tireless(LCMEngine):
+    """Asks a model that is away again and again."""
+
+    def should_compress_preflight(self, messages: list[Message]) -> bool:
+        self._summariser._trouble = None
+        return super().should_compress_preflight(messages)
+
+
+OUTAGE_DEFECTS: dict[str, Callable[[Path], Outage]] = {
+    "usable": lambda folder: run_outage(folder, 120, Line(during=babbling)),
+    "patient": lambda folder: run_outage(folder, 120, Line(), engine=Tireless),
+    "written by the model": lambda folder: run_outage(folder, 120, Line(), host=Impatient),
+    "nothing lost": lambda folder: run_outage(folder, 120, Line(), engine=Deaf),
+}
+
+
+@pytest.mark.slow
+def test_an_outage_leaves_the_window_usable_and_no_damage_behind(tmp_path: Path) -> None:
+    outage = run_outage(tmp_path, OUTAGE, Line())
+    host = outage.host
+    print(
+        f"an outage of {OUTAGE} messages: {len(outage.nodes_during)} nodes without the model, {outage.calls_during} "
+        f"calls; afterwards {len(host.folds)} folds, {len(host.nodes)} nodes, {len(outage.llm.calls)} calls"
+    )
+    for check in OUTAGE_CHECKS.values():
+        check(outage)
+    outage.close()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("claim", OUTAGE_DEFECTS)
+def test_an_outage_with_a_defect_is_rejected(claim: str, tmp_path: Path) -> None:
+    outage = OUTAGE_DEFECTS[claim](tmp_path)
+    with pytest.raises(AssertionError):
+        OUTAGE_CHECKS[claim](outage)
+    outage.close()
+
+
+class TestWhatTheSoakFound:
+    def test_parts_of_a_long_message_are_prepared_once(self, tmp_path: Path) -> None:
+        background, llm, said = Later(), ScriptedLLM(summary), Conversation(0, 1)
+        config = {"leaf_tokens": 1_000}
+        engine = LCMEngine(WINDOW, llm=llm, executor=background, store=tmp_path / "parts.db", config=config)
+        steps = [message for _ in range(200) for message in said._step()]
+        messages = [SYSTEM, {"role": "user", "content": "Begin."}, *said._long_step(), *steps]
+        engine.update_from_response({"prompt_tokens": 190_000, "completion_tokens": 1})
+        calls = []
+        for _ in range(6):
+            engine.should_compress_preflight(messages)
+            background.run()
+            calls.append(sum("mark000" in prompt for prompt in llm.prompts))
+        assert calls[0] == calls[-1] > 1
+        engine.close()
+
+    def test_a_message_of_a_few_words_is_quoted_and_costs_no_call(self, tmp_path: Path) -> None:
+        llm = ScriptedLLM(summary)
+        engine = LCMEngine(WINDOW, llm=llm, store=tmp_path / "short.db")
+        engine.should_compress_preflight([{"role": "user", "content": "yes"}])
+        pieces = [Piece(stored=row, tokens=8) for row in engine.store.messages(engine.conversation)]
+        allowance = Allowance(FakeClock(), max_calls=24, seconds=120)
+        leaf = Writer(Summariser(llm), allowance, use_model=True).leaf(pieces)
+        assert (leaf.text, leaf.meta.get(REMAKE), llm.calls) == ("user: yes", None, [])
+        engine.close()

@@ -41,7 +41,7 @@ def turn(number: int, output: str, **arguments: Any) -> list[Message]:
 
 def very_long(first: str = FILLER, turns: int = 800, **arguments: Any) -> list[Message]:
     """Return far more than is read in full; `first` is an old output, `arguments` those of the call it answers."""
-    bulk = FILLER * 150
+    bulk = FILLER * 225
     assert len(bulk) * turns > 2 * IN_FULL
     old = turn(0, bulk + first, **arguments)
     return old + [message for number in range(1, turns) for message in turn(number, bulk)]
@@ -71,7 +71,7 @@ class TestReach:
         page: Message = {"role": "user", "content": "x" * 10_000}
         read = [
             sum(length_of(m) for m in messages[in_full_from(messages) :])
-            for messages in ([page] * pages for pages in (200, 220, 300, 400, 2_000))
+            for messages in ([page] * pages for pages in (300, 330, 450, 600, 3_000))
         ]
         assert read[0] == IN_FULL
         assert read == sorted(read, reverse=True)

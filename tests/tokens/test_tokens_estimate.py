@@ -198,3 +198,12 @@ def test_counting_leaves_the_message_as_it_was() -> None:
     message = {"role": "user", "content": [part, part]}
     count_message(message)
     assert message == {"role": "user", "content": [part, part]}
+
+
+@pytest.mark.parametrize(
+    "text", ["w " * 2_500, " w" * 2_500, "[]" * 1_000, "x " * 2_500, "ab " * 1_000, "a\u0301" * 500]
+)
+def test_monotonous_text_is_not_counted_as_nothing(text: str) -> None:
+    """Undercounting is the dangerous direction: at least a token a word, and one for eight bytes."""
+    assert count_text(text) >= max(len(text.split()), len(text.encode()) // 8)
+    assert count_messages([{"role": "user", "content": text}] * 3) >= 3 * len(text.split())

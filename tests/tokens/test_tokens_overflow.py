@@ -20,6 +20,11 @@ NAMED = [
         126_435,
     ),
     (
+        "This model's maximum context length is 128000 tokens. However, your messages resulted in 150123 tokens (149000 in the messages, 1123 in the functions).",
+        128_000,
+        150_123,
+    ),
+    (
         "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 311220 tokens.",
         272_000,
         311_220,
@@ -77,6 +82,12 @@ NAMED = [
         9_000,
     ),
     ("too many tokens: size limit exceeded by 1000 tokens. The limit for this model is 128000 tokens.", 128_000, None),
+    (
+        "too many tokens: total number of tokens in the prompt cannot exceed 4081 - received 5000. Try using a shorter prompt",
+        4_081,
+        5_000,
+    ),
+    ("Invalid request: Your request exceeded model token limit: 131072", 131_072, None),
     ("This model's maximum prompt length is 131072 but the request contains 140000 tokens.", 131_072, 140_000),
     ("<400> InternalError.Algo.InvalidParameter: Range of input length should be [1, 129024]", 129_024, None),
     ("Invalid request: Your request exceeded model token limit: 262144 (requested: 270000)", 262_144, 270_000),
@@ -107,6 +118,7 @@ NOT_NAMED = [
     "max_tokens: 64000 > 8192, which is the maximum allowed number of output tokens for claude-3-5-sonnet",
     "max_tokens is too large: 32000. This model supports at most 16384 completion tokens, whereas you provided 32000.",
     "Range of max_tokens should be [1, 8192]",
+    "too many tokens: max tokens must be less than or equal to 4096, the maximum output for this model - received 10000.",
     "Request too large for model `x` on tokens per minute (TPM): Limit 6000, Requested 7000",
     "This model's maximum context length is 512 tokens.",
     "This model's maximum context length is 99999999999 tokens.",

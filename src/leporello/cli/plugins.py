@@ -116,7 +116,7 @@ def new(name: str, parent: Path | None) -> None:
 
 @command.command()
 @click.argument("engine", metavar="NAME|PATH")
-@click.option("--conversations", type=click.IntRange(min=1), default=60, show_default=True, help="How many to try.")
+@click.option("--conversations", type=click.IntRange(min=1), default=30, show_default=True, help="How many to try.")
 @_file_option
 @_json_option
 @click.pass_obj

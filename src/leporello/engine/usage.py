@@ -7,6 +7,7 @@ OpenAI and its many compatible servers count cached tokens inside the prompt; An
 from __future__ import annotations
 
 from collections.abc import Mapping
+from math import isfinite
 from typing import Any, TypedDict
 
 
@@ -108,4 +109,5 @@ def _dig(usage: Mapping[str, Any], path: str) -> Any:
 
 
 def _int(value: Any) -> int:
-    return max(0, int(value)) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+    return max(0, int(value)) if is_number else 0

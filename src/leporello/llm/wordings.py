@@ -124,6 +124,8 @@ CONTEXT = _any(
     r"reduce the length of (?:the|your) (?:messages|prompt|input)",
     r"reduce your prompt",
     r"must have less than \d+ tokens",
+    r"exceeded model token limit",
+    r"tokens in the prompt cannot exceed \d+",
     rf"{_MAX_TOKENS} must be at least 1, got -\d+",  # vLLM: nothing is left for the answer
     r"request_too_large|request (?:entity|body) (?:is )?too large|payload too large",
     r"string_above_max_length|string too long",
@@ -143,6 +145,7 @@ OUTPUT = _any(
     r"maximum (?:allowed )?number of output tokens",
     r"maxoutputtokens|max output tokens",
     r"could not parse response content as the length limit was reached",
+    rf"could not finish the message because {_MAX_TOKENS} or model output limit was reached",
 )
 
 _NUMBER = r"(\d[\d,]*)"

@@ -84,11 +84,15 @@ class Making:
         return sorted(self.extra.keys() - _COMMON - fitting(factory, **self.extra).keys())
 
     def _introduce(self, engine: ContextEngine) -> None:
+        # An engine on another host's base class may lack the method, and then keeps what its constructor was given.
+        update = getattr(engine, "update_model", None)
+        if update is None:
+            return
         call_fitting(
-            engine.update_model,
+            update,
             model=self.model,
             # An unknown window does not replace the one that a plugin gave its engine.
-            context_length=self.context_length or engine.context_length,
+            context_length=self.context_length or getattr(engine, "context_length", 0),
             base_url=self.base_url,
             api_key=self.api_key,
             provider=self.provider,

@@ -58,10 +58,10 @@ class Search:
             self._attempt(partial(self._register_enabled, name))
         chosen = self._choose(self._registered)
         kept = chosen or next(iter(self._registered), None)
-        for offer in self._registered[1:]:
+        for offer in self._registered:
             if kept is not None and offer is not kept:
                 self.notes.append(
-                    f"plugin '{offer.found.name}' registers a second engine, '{offer.label()}'; only one can be "
+                    f"plugin '{offer.found.name}' registers another engine, '{offer.label()}'; only one can be "
                     f"registered: '{kept.label()}' of plugin '{kept.found.name}' is kept"
                 )
         return chosen

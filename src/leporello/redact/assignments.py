@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from leporello.redact.headers import authorization, cookies, is_basic
@@ -49,6 +49,14 @@ _ENCODED_SEPARATOR = re.compile(r"%3[ADad](?:%20|%22|%27|\+){0,2}")
 _ENCODED_VALUE = re.compile(r"(?:[^\s&\"'<>%]|%(?!2[267Cc])[0-9A-Fa-f]{2}){4,512}+")
 _CHINESE = re.compile(r"(?:密码|口令|密钥|令牌)(?:[是为]|[：:=])[是为：:= ]{0,3}[\"'“「`]?([!-~]{4,256}+)")
 
+# The same in JSON that writes every such character as an escape.
+_ESCAPED_CHINESE = re.compile(
+    r"\\u(?i:5bc6\\{1,4}+u(?:7801|94a5)|53e3\\{1,4}+u4ee4|4ee4\\{1,4}+u724c)"
+    r"(?:[:=]|\\{1,4}+u(?i:662f|4e3a|ff1a))(?:[:= ]|\\{1,4}+u(?i:662f|4e3a|ff1a)){0,3}"
+    r"(?:['`]|\\{1,4}+(?:\"|u(?i:201c|300c)))?([!#-&(-\[\]-_a-~]{4,256}+)"
+)
+_SENTENCE_END = ".!?:*"
+
 _LABELS = {"password": "password", "auth": "basic-auth", "phrase": "seed-phrase", "signature": "signature"}
 
 
@@ -79,7 +87,9 @@ def find_assignments(subject: Subject) -> Iterator[Secret]:
     if "%" in subject.flat:
         yield from _find_encoded(subject)
     if "密" in subject.text or "令" in subject.text:
-        yield from _find_chinese(subject.text)
+        yield from _find_chinese(_CHINESE, subject.text)
+    if "\\u" in subject.flat:
+        yield from _find_chinese(_ESCAPED_CHINESE, subject.text)
 
 
 def _separators(plain: bytes) -> Iterator[int]:
@@ -108,6 +118,8 @@ def _after(text: str, separator: int) -> tuple[list[Secret], int]:
     if value is None:
         cut_off = opened.end() if opened is not None else None
         value = _bare(text, name=named[1], name_start=name_start, separator=separator, start=cut_off or start)
+    if kind == "signature" and value.query:
+        value = _before_sentence_end(value)
     if not _is_secret(kind, value):
         return [], separator
     end = _whole_end(text, value)
@@ -154,6 +166,12 @@ def _bare(text: str, *, name: str, name_start: int, separator: int, start: int) 
     return _Value(head=head, start=start, end=end, alone=query or shouted or ends_line or cut_off, query=query)
 
 
+def _before_sentence_end(value: _Value) -> _Value:
+    """Leave out the signs that end the sentence in which an address stands."""
+    head = value.head.rstrip(_SENTENCE_END)
+    return replace(value, head=head, end=value.start + len(head))
+
+
 def _whole_end(text: str, value: _Value) -> int:
     """Return where a value ends that is longer than the beginning by which it was judged."""
     end = value.end
@@ -191,9 +209,9 @@ def _find_encoded(subject: Subject) -> Iterator[Secret]:
             done = value.end
 
 
-def _find_chinese(text: str) -> Iterator[Secret]:
+def _find_chinese(pattern: re.Pattern[str], text: str) -> Iterator[Secret]:
     """Yield passwords and keys that a Chinese sentence names."""
-    for match in _CHINESE.finditer(text):
+    for match in pattern.finditer(text):
         value = match[1].rstrip("\"'`,;.")
         if any(map(str.isdigit, value)) and not is_placeholder(value):
             yield Secret(kind="password", start=match.start(1), end=match.start(1) + len(value))

@@ -80,7 +80,8 @@ def _is_address_password(value: str) -> bool:
 def _options(subject: Subject) -> Iterator[Secret]:
     """Yield what command lines pass in options."""
     flat, text = subject.flat, subject.text
-    for position in chain(places_of(flat, " -"), places_of(flat, "\n--")):
+    first = (-1,) if flat.startswith("--") else ()  # as if a line break stood before the text
+    for position in chain(first, places_of(flat, " -"), places_of(flat, "\n--")):
         letter = flat[position + 2 : position + 3]
         if letter == "-" and (flag := _FLAG.match(text, position + 1)) is not None:
             yield from _flag(flag)

@@ -30,7 +30,7 @@ INTRODUCTION = (
     "what to do now. Do not take up or repeat a task from it unless that message asks for it."
 )
 NOTE_PREFIX = "[Note: Some earlier conversation turns have been compacted"
-NOTE = f"{NOTE_PREFIX} into a summary that begins with {PREFIX}. It is background; the newest user message decides.]"
+NOTE = f"{NOTE_PREFIX} into a summary. It is background; the newest user message decides.]"
 ACKNOWLEDGEMENT = "Understood. I take the summary as background and go on with the newest message."
 
 # What marks a summary in a list: ours, and those of Hermes Agent, whose prefix goes on after the same words.

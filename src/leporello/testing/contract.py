@@ -58,7 +58,7 @@ class Kit:
     """An engine under test: makes fresh ones, with a scripted model behind them."""
 
     make: MakeEngine
-    conversations: int = 60
+    conversations: int = 30
     clock: FakeClock = field(default_factory=FakeClock)
 
     @contextmanager
@@ -97,7 +97,7 @@ class Kit:
 
 
 def check_engine(
-    make: MakeEngine, *, conversations: int = 60, checks: Iterable[str] | None = None
+    make: MakeEngine, *, conversations: int = 30, checks: Iterable[str] | None = None
 ) -> list[CheckResult]:
     """Run the checks against an engine class or factory: all of `CHECKS`, or those that are named."""
     names = CHECKS if checks is None else checks
@@ -313,7 +313,7 @@ CHECKS: dict[str, tuple[str, Callable[[Kit], None]]] = {
 class ContractSuite:
     """Subclass this in a test file and define `make_engine`; every check becomes a test."""
 
-    conversations: ClassVar[int] = 60
+    conversations: ClassVar[int] = 30
 
     def make_engine(self, *args: Any, **kwargs: Any) -> ContextEngine:
         """Return a fresh engine; offered by name are `context_length`, `llm` and `clock`: name those you take."""

@@ -31,6 +31,7 @@ _LIMITS = tuple(
         rf"maximum model length of {_N}",
         rf"range of input length should be \[\d+, *{_N}\]",
         rf"exceeded model token limit: *{_N}",
+        rf"tokens in the prompt cannot exceed {_N}",
         rf"limit for this model is {_N} tokens",
         rf"current length is \d[\d,_]* while limit is {_N}",
         rf"`inputs` (?:tokens \+ `max_new_tokens` must be <=|must have less than) *{_N}",
@@ -42,8 +43,9 @@ _ACTUALS = tuple(
     for pattern in (
         rf"exceed context limit: *{_N} *\+",
         rf"too long: *{_N}",
+        rf"your messages resulted in *(?:about )?{_N}",  # the functions too, which the parts in brackets name apart
         rf"{_N} (?:in the messages|in your prompt|in the prompt|of text input|tokens from the input messages)",
-        rf"(?:your messages resulted in|request contains|request has|you passed) *(?:about )?{_N}",
+        rf"(?:request contains|request has|you passed) *(?:about )?{_N}",
         rf"input token count (?:is )?\(?{_N}",
         rf"(?:prompt|input) token count of {_N}",
         rf"prompt contains {_N} tokens",
@@ -53,6 +55,7 @@ _ACTUALS = tuple(
         rf"\(requested: *{_N}\)",
         rf"current length is {_N}",
         rf"given: *{_N}",
+        rf"prompt cannot exceed \d[\d,_]* - received {_N}",
         rf"first {_N} tokens when",
         rf"\"?n_prompt_tokens\"?: *{_N}",
         rf"requested (?:a total of |about )?{_N} tokens",

@@ -38,6 +38,8 @@ CLASSES: tuple[str, ...] = (
 )
 FIRST, NEXT, OTHER = 13, 14, 15  # the first and the following bytes of a character beyond ASCII; other ASCII
 _CHUNK = 16_384  # a long text is weighed in pieces that fit a processor's cache
+_SUSPICIOUS = 6  # bytes per token; ordinary text has 3 to 5
+_MOST_BYTES = 8  # per token
 
 
 def class_table() -> bytes:
@@ -68,7 +70,7 @@ def count_text(text: str) -> int:
     units = _pairs(data) if len(data) <= _CHUNK else _pairs_in_chunks(data)
     if not text.isascii():
         units += _sum(blocks(text).translate(_BLOCK_WEIGHTS), _BLOCK_STEP)
-    return _whole(units)
+    return _at_least(_whole(units), data)
 
 
 def count_texts(texts: Iterable[str]) -> int:
@@ -87,13 +89,24 @@ def count_texts(texts: Iterable[str]) -> int:
     return total + _count_together(together)
 
 
+def _at_least(tokens: int, text: str | bytes) -> int:
+    """Return the estimate, but no less than a token a word, and one for eight bytes.
+
+    No tokenizer has longer tokens than a word; the weights, fitted on real texts, know nothing of a text that consists
+    of a single pair. Only an estimate that is suspiciously low is looked at.
+    """
+    if tokens * _SUSPICIOUS >= len(text):
+        return tokens
+    return max(tokens, len(text.split()), len(text) // _MOST_BYTES)
+
+
 def _count_together(texts: list[str]) -> int:
     """Count ASCII texts joined by line ends, after which each begins as it does alone."""
     weights = pair_codes("\n".join(texts).encode()).translate(_PAIR_WEIGHTS)
     total = start = 0
     for text in texts:
         end = start + len(text)
-        total += _whole(_sum(weights[start:end], _PAIR_STEP)) if text else 0
+        total += _at_least(_whole(_sum(weights[start:end], _PAIR_STEP)), text) if text else 0
         start = end + 1
     return total
 
