@@ -22,7 +22,7 @@ _IMPORTANCE = {
     "files": 6.0,
     "critical": 6.0,
     "constraints": 9.0,
-    "goal": 12.0,
+    "goal": 5.0,  # all but the latest, which stays longest of all
 }
 _EXACT = frozenset({"files", "critical", "constraints", "goal"})
 # So many of the newest lines of the other sections are worth as much as something exact.
