@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leporello.compressor import ContextCompressor
-from leporello.compressor.place import ACKNOWLEDGEMENT, END, NOTE_PREFIX, PREFIX
 from leporello.compressor.prune import PLACEHOLDER
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, violations
+from leporello.summary.place import ACKNOWLEDGEMENT, END, NOTE_PREFIX, PREFIX
 
 if TYPE_CHECKING:
     from leporello.engine import CompactionReport
@@ -242,7 +242,7 @@ class TestWhereTheSummaryStands:
 
     @pytest.mark.parametrize("shape", ["uau" + "auauau" + "aucc", "su" + "c" * 30])
     def test_what_stood_behind_the_summary_comes_back_whole(self, shape: str) -> None:
-        from leporello.compressor.place import strip_summary
+        from leporello.summary.place import strip_summary
 
         compacted, _ = self.compact(shape, last_n=6)
         stripped = strip_summary(compacted)

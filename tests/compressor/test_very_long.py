@@ -10,10 +10,10 @@ import pytest
 from leporello import ContextCompressor
 from leporello.compressor.ends import VERY_LONG, ends, whole
 from leporello.compressor.engine import CLOSE
-from leporello.compressor.place import END, PREFIX
-from leporello.compressor.sizes import Sizes, about
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, violations
+from leporello.summary.place import END, PREFIX
+from leporello.summary.sizes import Sizes, about
 from leporello.testing.conversations import conversation
 from leporello.tokens import count_messages
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from leporello import ContextCompressor
-from leporello.compressor.place import END
 from leporello.events import Event, SummaryFellBack
 from leporello.llm import LLM, AnthropicClient, FakeClock, OpenAIClient
 from leporello.messages import violations
+from leporello.summary.place import END
 from leporello.testing.conversations import conversation
 from leporello.testing.model_server import Failure, ModelServer
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from leporello import ContextCompressor
-from leporello.compressor import place
 from leporello.errors import AuthenticationError, ModelError, NetworkError
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, repair, role_of, violations
+from leporello.summary import place
 from leporello.testing.conversations import conversation
 from leporello.testing.defects import broken_conversation
 from leporello.testing.picture import picture, same_picture

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.compressor.budgets import ENOUGH_CONTENT, Budgets
 from leporello.compressor.ends import VERY_LONG, Ends, ends, whole
-from leporello.compressor.place import Stripped, frame_tokens, place, placement, strip_summary
 from leporello.compressor.plan import Missing, Plan, make_plan
 from leporello.compressor.settings import Settings
-from leporello.compressor.sizes import Sizes, about
 from leporello.engine import CompactionReport, ContextEngine, Status, normalise_usage
 from leporello.events import CompactionFinished, CompactionStarted, Notice, SummaryFellBack
 from leporello.messages import Message, repair
 from leporello.summary import Summariser, Summary, SummaryRequest
+from leporello.summary.place import Stripped, frame_tokens, place, placement, strip_summary
+from leporello.summary.sizes import Sizes, about
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:

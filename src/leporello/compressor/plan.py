@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, overload
 
 from leporello.compressor.boundaries import Boundaries, find_boundaries, newest
-from leporello.compressor.payloads import shorten
 from leporello.compressor.prune import prune
 from leporello.messages import Message, is_system
+from leporello.summary.payloads import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from leporello.compressor.sizes import Sizes
+    from leporello.summary.sizes import Sizes
 
 PAYLOAD_LIMITS = (4_000, 800, 200)
 
