@@ -1,9 +1,10 @@
 """`compress()` with the model stubbed, at 100, 1,000 and 10,000 messages, beside hermes-agent 0.19.0 in the same run.
 
-Times are the best of several runs, which a busy machine disturbs least. The peer is installed from the package index
-into an environment of its own and timed in a subprocess, on the same conversations. `--no-peer` leaves it out,
-`--cpu` measures processor time, for a machine that does other things too. The bars: at 10,000 messages at least 5 ×
-faster, growth from 1,000 to 10,000 at most 12 ×, every prompt inside the summariser's window, memory bounded.
+Three kinds of conversation: files that are read (2 KB each), commands with short outputs, and talk without tools. Times
+are the best of several runs, which a busy machine disturbs least. The peer is installed from the package index into an
+environment of its own and timed in a subprocess, on the same conversations. `--no-peer` leaves it out, `--cpu` measures
+processor time, for a machine that does other things too. The bars: at 10,000 messages at least 5 × faster, growth from
+1,000 to 10,000 at most 12 ×, every prompt inside the summariser's window, memory bounded.
 """
 
 from __future__ import annotations
@@ -34,20 +35,59 @@ SUMMARY = "## Goal\nKeep the port running.\n\n## Progress\n### Done\n- Looked at
 PEER = "hermes-agent==0.19.0"
 
 
-def conversation(length: int) -> list[Message]:
-    """Return a system prompt and turns of a user, two tool calls with 2 KB results of their own, and an assistant."""
+def conversation(kind: str, length: int) -> list[Message]:
+    """Return a system prompt and turns of one kind."""
     rng = random.Random(length)
     messages: list[Message] = [{"role": "system", "content": "You work on a port's software. " * 80}]
-    for turn in range((length - 1) // 6):
+    return messages + KINDS[kind](length - 1, rng)
+
+
+def files(length: int, rng: random.Random) -> list[Message]:
+    """Return turns of a user, two files that are read, 2 KB each, and an assistant."""
+    messages: list[Message] = []
+    for turn in range(length // 6):
         messages.append({"role": "user", "content": f"Please look at part {turn} of the yard."})
         for number in range(2):
             id_, path = f"call_{turn}_{number}", f"src/harbour/part_{turn % 200}.py"
-            function = {"name": "read_file", "arguments": json.dumps({"path": path, "offset": rng.randrange(900)})}
-            call = {"id": id_, "type": "function", "function": function}
-            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-            messages.append({"role": "tool", "tool_call_id": id_, "content": _file(rng)})
+            messages += _called(id_, "read_file", {"path": path, "offset": rng.randrange(900)}, _file(rng))
         messages.append({"role": "assistant", "content": f"Part {turn} is in order."})
     return messages
+
+
+def commands(length: int, rng: random.Random) -> list[Message]:
+    """Return turns of a user, a command with a short output, and an assistant; every command names another file."""
+    messages: list[Message] = []
+    for turn in range(length // 4):
+        messages.append({"role": "user", "content": f"Question {turn}: {_words(rng, 12)}?"})
+        output = "\n".join([_words(rng, 12) for _ in range(3)])
+        messages += _called(f"call_{turn}", "terminal", {"command": f"cat src/part_{turn}.py"}, output)
+        messages.append({"role": "assistant", "content": f"Answer {turn}: {_words(rng, 12)}."})
+    return messages
+
+
+def talk(length: int, rng: random.Random) -> list[Message]:
+    """Return turns of a user and an assistant, thirty words each."""
+    return [
+        {"role": role, "content": f"About {turn}: {_words(rng, 30)}."}
+        for turn in range(length // 2)
+        for role in ("user", "assistant")
+    ]
+
+
+KINDS = {"files": files, "commands": commands, "talk": talk}
+
+
+def _called(id_: str, name: str, arguments: dict[str, Any], output: str) -> list[Message]:
+    function = {"name": name, "arguments": json.dumps(arguments)}
+    call = {"id": id_, "type": "function", "function": function}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": id_, "content": output},
+    ]
+
+
+def _words(rng: random.Random, number: int) -> str:
+    return " ".join(rng.choices(NOUNS + VERBS, k=number))
 
 
 def _file(rng: random.Random) -> str:
@@ -74,9 +114,8 @@ class Stub:
         return Completion(text=SUMMARY)
 
 
-def ours(length: int, repeats: int, clock: str) -> dict[str, Any]:
+def ours(messages: list[Message], repeats: int, clock: str) -> dict[str, Any]:
     """Time our compressor, and see how long its prompts are and how much memory it takes."""
-    messages = conversation(length)
     now = getattr(time, clock)
     seconds = []
     for _ in range(repeats):
@@ -95,7 +134,7 @@ def ours(length: int, repeats: int, clock: str) -> dict[str, Any]:
         "milliseconds": min(seconds) * 1000,
         "messages": len(result),
         "tokens": count_messages(result),
-        "largest_prompt": max(count_messages(prompt) for prompt in prompts),
+        "largest_prompt": max((count_messages(prompt) for prompt in prompts), default=0),
         "calls": len(prompts),
         "peak_mb": peak / 1e6,
     }
@@ -122,7 +161,7 @@ for _ in range(repeats):
     result = engine.compress(messages)
     seconds.append(now() - started)
 figures = {"milliseconds": min(seconds) * 1000, "messages": len(result)}
-print(json.dumps(figures | {"largest_prompt": max(prompts) // 4}))
+print(json.dumps(figures | {"largest_prompt": max(prompts, default=0) // 4}))
 """
 
 
@@ -137,15 +176,24 @@ def peer_environment() -> Path:
     return python
 
 
-def peer(python: Path, length: int, repeats: int, clock: str) -> dict[str, Any]:
+def peer(python: Path, messages: list[Message], repeats: int, clock: str) -> dict[str, Any]:
     """Time the peer on the same conversation."""
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder, "messages.json")
-        data.write_text(json.dumps(conversation(length)))
+        data.write_text(json.dumps(messages))
         command = [str(python), "-c", PEER_SCRIPT, str(data), SUMMARY, str(repeats), clock]
         done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder)
     figures: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return figures
+
+
+def _row(kind: str, length: int, mine: dict[str, Any], theirs: dict[str, Any] | None) -> str:
+    row = [kind, length, f"{mine['milliseconds']:.1f}", mine["calls"], f"{mine['largest_prompt']:,}"]
+    row += [f"{mine['peak_mb']:.1f}", f"{mine['messages']} messages, {mine['tokens']:,} tokens"]
+    if theirs:
+        ratio = theirs["milliseconds"] / mine["milliseconds"]
+        row += [f"{theirs['milliseconds']:.1f}", f"{theirs['largest_prompt']:,}", f"{ratio:.1f} ×"]
+    return "| " + " | ".join(str(cell) for cell in row) + " |"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -156,26 +204,23 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
     clock = "process_time" if arguments.cpu else "perf_counter"
     python = None if arguments.no_peer else peer_environment()
-    times: dict[int, float] = {}
-    ratios: dict[int, float] = {}
     print(
-        "| messages | ours ms | calls | largest prompt (tokens) | peak MB | result | peer ms | peer's prompt | ratio |"
+        "| kind | messages | ours ms | calls | largest prompt (tokens) | peak MB | result "
+        "| peer ms | peer's prompt | ratio |"
     )
-    print("|---|---|---|---|---|---|---|---|---|")
-    for length in SIZES:
-        mine = ours(length, arguments.repeats, clock)
-        times[length] = mine["milliseconds"]
-        theirs = peer(python, length, arguments.repeats, clock) if python else None
-        row = [length, f"{mine['milliseconds']:.1f}", mine["calls"], f"{mine['largest_prompt']:,}"]
-        row += [f"{mine['peak_mb']:.1f}", f"{mine['messages']} messages, {mine['tokens']:,} tokens"]
-        if theirs:
-            ratios[length] = theirs["milliseconds"] / mine["milliseconds"]
-            row += [f"{theirs['milliseconds']:.1f}", f"{theirs['largest_prompt']:,}", f"{ratios[length]:.1f} ×"]
-        print("| " + " | ".join(str(cell) for cell in row) + " |", flush=True)
-    growth = times[10_000] / times[1_000]
-    print(f"\ngrowth from 1,000 to 10,000 messages: {growth:.1f} × (bar: at most 12)")
-    if ratios:
-        print(f"faster than the peer at 10,000 messages: {ratios[10_000]:.1f} × (bar: at least 5)")
+    print("|---|---|---|---|---|---|---|---|---|---|")
+    for kind in KINDS:
+        times: dict[int, float] = {}
+        for length in SIZES:
+            messages = conversation(kind, length)
+            mine = ours(messages, arguments.repeats, clock)
+            times[length] = mine["milliseconds"]
+            theirs = peer(python, messages, arguments.repeats, clock) if python else None
+            print(_row(kind, length, mine, theirs), flush=True)
+        growth, ratio = times[10_000] / times[1_000], theirs["milliseconds"] / times[10_000] if theirs else 0
+        print(
+            f"| {kind} | growth from 1,000 to 10,000: {growth:.1f} × (bar: 12) | | | | | | | | {ratio:.1f} × (bar: 5) |"
+        )
     return 0
 
 

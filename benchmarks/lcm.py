@@ -59,7 +59,7 @@ def storing(folder: Path, length: int) -> float:
     """Return the median milliseconds that storing one more turn of a history of this length takes."""
     engine = LCMEngine(WINDOW, store=folder / f"turns-{length}.db")
     engine.on_session_start("bench")
-    history = conversation(length + 6 * TURNS)
+    history = conversation("files", "files", length + 6 * TURNS)
     messages = history[: -6 * TURNS]
     engine.should_compress_preflight(messages)
     took = []
@@ -78,7 +78,7 @@ def folding(length: int, *, model: bool) -> tuple[float, float, int, int, int]:
     engine = LCMEngine(WINDOW, llm=llm if model else None, config={"background": False})
     engine.on_event = lambda _: None
     engine.on_session_start("bench")
-    messages = [*conversation(length), {"role": "user", "content": "Go on."}]
+    messages = [*conversation("files", length), {"role": "user", "content": "Go on."}]
     started = time.perf_counter()
     engine.should_compress_preflight(messages)
     stored = time.perf_counter()
@@ -96,7 +96,7 @@ def swapping(folder: Path, length: int, clock: Callable[[], float]) -> list[floa
     engine = LCMEngine(WINDOW, llm=Stub(LEAF_SUMMARY), store=folder / f"folds-{length}.db", executor=background)
     engine.on_event = lambda _: None
     engine.on_session_start("bench")
-    first, *history = conversation(length)
+    first, *history = conversation("files", "files", length)
     messages, took = [first], []
     for start in range(0, len(history), 6):
         messages = [*messages, *history[start : start + 6]]

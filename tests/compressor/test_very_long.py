@@ -44,7 +44,7 @@ def long_list(turns: int = 700) -> list[Message]:
 
 def planned(messages: list[Any], *, by_ends: bool, **config: Any) -> Plan:
     engine = ContextCompressor(200_000, config=config or None)
-    kept = ends(messages) if by_ends else whole(messages)
+    kept = ends(messages, engine.tail_token_budget) if by_ends else whole(messages)
     return engine._planned(messages, kept, Sizes(), None)[1]
 
 
@@ -60,7 +60,7 @@ def with_middle(message: Any) -> list[Any]:
 
 def test_the_plan_is_the_one_of_the_whole_list() -> None:
     messages = long_list()
-    assert ends(messages).seam is not None
+    assert ends(messages, 20_000).seam is not None
     is_the_same_plan(messages)
 
 
@@ -70,7 +70,7 @@ def test_the_plan_is_the_one_of_the_whole_list_after_an_earlier_compaction() -> 
         {"role": "user", "content": f"{PREFIX} history\n\n## Goal\nBefore.\n\n{END}"},
         {"role": "assistant", "content": "Understood."},
     ]
-    assert ends(messages).seam is not None
+    assert ends(messages, 20_000).seam is not None
     is_the_same_plan(messages)
 
 
@@ -99,7 +99,7 @@ def test_a_tail_that_reaches_into_the_middle(last_n: int) -> None:
 )
 def test_a_middle_with_something_else_in_it_is_not_set_aside(message: Any) -> None:
     messages = with_middle(message)
-    assert ends(messages).seam is None
+    assert ends(messages, 20_000).seam is None
     is_the_same_plan(messages)
 
 
@@ -109,13 +109,13 @@ def test_ends_that_are_not_valid_are_mended_with_the_whole_list() -> None:
     late = messages.pop(1_403)
     messages.append(late)
     assert late["role"] == "tool"
-    assert ends(messages).seam is None
+    assert ends(messages, 20_000).seam is None
     assert late in planned(messages, by_ends=True).source
 
 
 def test_the_newest_user_message_is_never_in_the_middle_that_is_set_aside() -> None:
     messages = long_list(400) + [m for n in range(400, 1_000) for m in tool_turn(n, text="On it.")[1:3]]
-    assert ends(messages).seam is None
+    assert ends(messages, 20_000).seam is None
     is_the_same_plan(messages)
 
 

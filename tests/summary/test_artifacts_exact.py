@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from leporello.summary.artifacts import Artifacts, collect
+from leporello.summary.artifacts.values import pairs_at
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -300,3 +301,17 @@ def test_hostile_text_is_read_in_linear_time(text: str) -> None:
     """The suite's time limit is the check: anything quadratic takes hours here."""
     found = collect([answer(text), call({"command": text}), {"role": "user", "content": text}])
     assert len(texts(found)) < 6_000
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("limit: int = 250", ["limit: 250"]),
+        ("let max: usize = 4096;", ["max: 4096"]),
+        ("started at 2026-11-15T04:12:33Z", []),
+        ("请把它改成：服务端口：8080", ["服务端口: 8080"]),
+        ('"retries": 3', ["retries: 3"]),
+    ],
+)
+def test_a_number_has_the_name_that_a_reader_would_give_it(text: str, found: list[str]) -> None:
+    assert [pair for _, pair in pairs_at(text)] == found

@@ -16,7 +16,7 @@ from leporello.summary.artifacts.reading import read_turns
 from leporello.summary.digest import Turn, digest
 from leporello.summary.extract import extract_summary
 from leporello.summary.outline import WITH_CALLS, outline
-from leporello.summary.reach import IN_FULL, LEAST_IN_FULL, in_full_from, length_of
+from leporello.summary.reach import IN_FULL, LEAST_IN_FULL, PER_MESSAGE, in_full_from, length_of
 
 if TYPE_CHECKING:
     from leporello.messages import Message
@@ -63,20 +63,25 @@ class TestReach:
     """How far back a conversation is read in full."""
 
     def test_everything_is_up_to_the_limit(self) -> None:
-        messages = [{"role": "user", "content": "x" * (IN_FULL // 4)} for _ in range(4)]
+        messages = [{"role": "user", "content": "x" * (IN_FULL // 4 - PER_MESSAGE)} for _ in range(4)]
         assert in_full_from(messages) == 0
         assert outline(messages).blocks == []
 
-    def test_beyond_it_what_is_read_in_full_shrinks_with_what_lies_before_it(self) -> None:
-        page: Message = {"role": "user", "content": "x" * 10_000}
+    def test_beyond_it_what_is_read_in_full_shrinks_by_twice_what_lies_before_it(self) -> None:
+        page: Message = {"role": "user", "content": "x" * (10_000 - PER_MESSAGE)}
         read = [
-            sum(length_of(m) for m in messages[in_full_from(messages) :])
+            sum(length_of(m) + PER_MESSAGE for m in messages[in_full_from(messages) :])
             for messages in ([page] * pages for pages in (300, 330, 450, 600, 3_000))
         ]
         assert read[0] == IN_FULL
         assert read == sorted(read, reverse=True)
-        assert read[1] > 0.8 * IN_FULL
+        assert read[1] == 0.8 * IN_FULL
         assert read[-1] == read[-2] == LEAST_IN_FULL
+
+    def test_many_short_messages_count_too(self) -> None:
+        messages: list[Message] = [{"role": "user", "content": "yes"}] * 10_000
+        assert len(messages) - in_full_from(messages) == LEAST_IN_FULL // (PER_MESSAGE + 3)
+        assert in_full_from(messages[:4_000]) == 0
 
     def test_no_result_is_parted_from_its_call(self) -> None:
         messages = very_long()

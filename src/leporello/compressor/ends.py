@@ -13,9 +13,11 @@ from typing import Any
 
 from leporello.messages import Message, repair, role_of, text_of
 from leporello.summary.place import RECOGNISED, holds_summary
+from leporello.summary.reach import length_of
 
 VERY_LONG = 2_000  # messages; a shorter list is looked at as a whole
 FRONT, BACK = 40, 320  # messages, about; several times what is usually kept
+TAIL_CHARACTERS = 6  # for each token that the tail may have; text has fewer
 
 _TURNS = ("tool", "assistant", "user")
 
@@ -34,11 +36,11 @@ def whole(messages: list[Any]) -> Ends:
     return Ends(messages=list(repair(messages).messages))
 
 
-def ends(messages: Any) -> Ends:
-    """Return the ends of a very long list, or the whole of any other."""
+def ends(messages: Any, tail_tokens: int) -> Ends:
+    """Return the ends of a very long list, with room for a tail of so many tokens, or the whole of any other."""
     if not isinstance(messages, list) or len(messages) <= VERY_LONG:
         return whole(messages)
-    start, stop = _cuts(messages)
+    start, stop = _cuts(messages, _back(messages, tail_tokens * TAIL_CHARACTERS))
     middle = messages[start:stop]
     if not middle or not _is_foldable(middle) or not _holds_newest(messages[stop:]):
         return whole(messages)
@@ -48,10 +50,19 @@ def ends(messages: Any) -> Ends:
     return Ends(messages=list(repaired.messages), middle=middle, seam=messages[stop])
 
 
-def _cuts(messages: list[Any]) -> tuple[int, int]:
+def _back(messages: list[Any], characters: int) -> int:
+    """Return where the back begins: at least `BACK` messages, and more when they are short."""
+    place = len(messages)
+    while place > FRONT and (characters > 0 or place > len(messages) - BACK):
+        place -= 1
+        characters -= length_of(messages[place])
+    return place
+
+
+def _cuts(messages: list[Any], back: int) -> tuple[int, int]:
     """Return where the middle starts and stops: at messages of one role, so that what meets there is in turn."""
     for role, before in (("user", ("assistant", "tool")), ("assistant", ("user", "tool"))):
-        start, stop = (_turn_at(messages, place, role, before) for place in (FRONT, len(messages) - BACK))
+        start, stop = (_turn_at(messages, place, role, before) for place in (FRONT, back))
         if start < stop < len(messages):
             return start, stop
     return 0, 0

@@ -15,10 +15,11 @@ from leporello.compressor.budgets import ENOUGH_CONTENT, Budgets
 from leporello.compressor.ends import VERY_LONG, Ends, ends, whole
 from leporello.compressor.plan import Missing, Plan, make_plan
 from leporello.compressor.settings import Settings
-from leporello.engine import CompactionReport, ContextEngine, Status, normalise_usage
+from leporello.engine import CompactionReport, ContextEngine, Status, normalise_usage, window_tokens
 from leporello.events import CompactionFinished, CompactionStarted, Notice, SummaryFellBack
 from leporello.messages import Message, repair
 from leporello.summary import Summariser, Summary, SummaryRequest
+from leporello.summary.brake import fires_at, goal_for
 from leporello.summary.place import Stripped, frame_tokens, place, placement, strip_summary
 from leporello.summary.sizes import Sizes, about
 from leporello.tokens import count_text
@@ -30,12 +31,7 @@ if TYPE_CHECKING:
 
 PROTECT_FIRST_N = 3
 SHORTEST_WORTH_MAKING = 48  # tokens; a summary that must be shorter says nothing
-LITTLE = 0.05  # a compaction that saves a smaller share brought little
-ROOMY = 0.25  # of the threshold: room enough until the next compaction
-LEAST_GROWTH = 0.05  # of the threshold
-SAFE_SHARE = 0.85  # of the window
 CLOSE = 0.80  # of the tokens that came in: a result with fewer is shorter, also when these were not all counted
-SMALLEST_SHARE_FOR_MESSAGES = 0.25  # of the threshold, when system prompt and tools alone nearly fill it
 CODEX_THRESHOLD = 0.85
 CODEX_NOTICE = (
     "gpt-5.5 on Codex has a window of 272K: compaction now starts at 85 % of it instead of {share:.0%}. "
@@ -87,7 +83,7 @@ class ContextCompressor(ContextEngine):
         self.protect_first_n = PROTECT_FIRST_N
         self.protect_last_n = settings.protect_last_n
         self.threshold_percent = settings.threshold
-        self._set_window(context_length)
+        self._set_window(window_tokens(context_length))
 
     @property
     def name(self) -> str:
@@ -118,7 +114,7 @@ class ContextCompressor(ContextEngine):
         self.threshold_percent = self._settings.compression.threshold
         if self._settings.compression.codex_gpt55_autoraise and _is_codex_gpt55(model, provider):
             self._raise_for_codex()
-        self._set_window(context_length)
+        self._set_window(window_tokens(context_length))
 
     def update_from_response(self, usage: dict[str, Any]) -> None:
         """Take the provider's count; an empty one says nothing and changes nothing."""
@@ -136,7 +132,7 @@ class ContextCompressor(ContextEngine):
 
     def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Tell whether there is anything between head and tail."""
-        _, plan = self._planned(messages, ends(messages), Sizes(), None)
+        _, plan = self._planned(messages, ends(messages, self.tail_token_budget), Sizes(), None)
         return bool(plan.source)
 
     def compress(
@@ -148,7 +144,7 @@ class ContextCompressor(ContextEngine):
         memory_context: str = "",
     ) -> list[Message]:
         """Fold the middle of the conversation into one summary, which replaces an earlier one."""
-        kept = ends(messages)
+        kept = ends(messages, self.tail_token_budget)
         run = self._begin(messages, current_tokens, _reason(focus_topic, force=force))
 
         earlier, plan = self._planned(messages, kept, run.sizes, run.goal)
@@ -221,7 +217,7 @@ class ContextCompressor(ContextEngine):
             messages=len(messages),
             tokens=tokens,
             prompt_tokens=max(current_tokens or 0, self._asked_about, tokens),
-            goal=self._goal(tokens, current_tokens or 0),
+            goal=goal_for(tokens, current_tokens or 0, self.threshold_tokens),
             started=self._clock(),
         )
         self.emit(
@@ -230,16 +226,6 @@ class ContextCompressor(ContextEngine):
             )
         )
         return run
-
-    def _goal(self, tokens: int, prompt_tokens: int) -> int | None:
-        """Return how many tokens the messages of the result may have, or None without a window.
-
-        What the provider counts beyond the messages (tools, its own way of counting) is taken off the threshold.
-        """
-        if not self.threshold_tokens:
-            return None
-        beside = max(0, prompt_tokens - tokens)
-        return max(self.threshold_tokens - 1 - beside, int(self.threshold_tokens * SMALLEST_SHARE_FOR_MESSAGES))
 
     def _planned(self, messages: list[Message], kept: Ends, sizes: Sizes, goal: int | None) -> tuple[Stripped, Plan]:
         """Plan with the ends of a very long list where they suffice, else with the whole of it."""
@@ -296,27 +282,14 @@ class ContextCompressor(ContextEngine):
         )
         self.last_compaction = report
         self.compression_count += status in ("folded", "fallback")
-        self._brake(report, run.prompt_tokens)
+        self._fires_at = fires_at(
+            report, run.prompt_tokens, threshold=self.threshold_tokens, window=self.context_length
+        )
         if summary and summary.fallback:
             self.emit(SummaryFellBack(session_id=self._session_id, error=summary.fallback, retry_in=summary.retry_in))
         fields = {key: value for key, value in asdict(report).items() if key != "unfoldable"}
         self.emit(CompactionFinished(session_id=self._session_id, **fields))
         return result
-
-    def _brake(self, report: CompactionReport, was: int) -> None:
-        """After a compaction that left little room let the window grow before the next, so that none runs every turn.
-
-        It may grow beyond the threshold then, by half of it, but not above the window's safe share; and always by a
-        little, so that growth releases the brake.
-        """
-        now = was - max(0, report.tokens_before - report.tokens_after)
-        roomy = self.threshold_tokens - now >= self.threshold_tokens * ROOMY
-        if roomy and report.saved >= LITTLE:
-            self._fires_at = 0
-            return
-        least = now + int(self.threshold_tokens * LEAST_GROWTH) + 1
-        most = min(now + self.threshold_tokens // 2, int(self.context_length * SAFE_SHARE))
-        self._fires_at = max(least, most)
 
 
 def _is_codex_gpt55(model: str, provider: str) -> bool:

@@ -4,5 +4,15 @@ from leporello.engine.base import ContextEngine
 from leporello.engine.fit import call_fitting, fitting
 from leporello.engine.report import CompactionReport, Status
 from leporello.engine.usage import Usage, normalise_usage
+from leporello.engine.window import window_tokens
 
-__all__ = ["CompactionReport", "ContextEngine", "Status", "Usage", "call_fitting", "fitting", "normalise_usage"]
+__all__ = [
+    "CompactionReport",
+    "ContextEngine",
+    "Status",
+    "Usage",
+    "call_fitting",
+    "fitting",
+    "normalise_usage",
+    "window_tokens",
+]

@@ -115,11 +115,11 @@ class _Work:
         turns = read_turns(self._request.messages, self._older.stop if self._older else 0)
         artifacts = collect_turns(turns, self._older, decisions=False)
         critical = (*value_lines(artifacts, self._request.budget_tokens), *error_lines(artifacts))
+        found = Sections(files=tuple(file_lines(artifacts)), critical=critical)
+        if not self._previous:
+            return found
         earlier = parse(self._previous)
-        return merge(
-            Sections(files=earlier.files, critical=earlier.critical),
-            Sections(files=tuple(file_lines(artifacts)), critical=critical),
-        )
+        return merge(Sections(files=earlier.files, critical=earlier.critical), found)
 
     def _made(self) -> Sections | None:
         """Do the work; a provider that names a smaller window is believed, and the work begins again."""

@@ -14,7 +14,7 @@ from leporello.summary.reach import in_full_from
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-WITH_CALLS = 600
+WITH_CALLS = 300
 """Messages, the newest of the old ones, whose calls and outputs have a line; before them only what was said has."""
 
 GLANCE = 80

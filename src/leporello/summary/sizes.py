@@ -14,20 +14,18 @@ if TYPE_CHECKING:
     from leporello.messages import Message
 
 
-COUNTED = 1_000_000
-"""Characters of plain messages up to which a list is counted and not estimated."""
-
-SAMPLE, SAMPLE_OF_OTHERS = 100, 100
-"""How many plain messages of a kind, and how many others, are counted for an estimate."""
+SAMPLE, SAMPLE_OF_CALLS = 100, 200
+"""How many plain messages of a kind, and how many calls, are counted for an estimate."""
 
 PIECE = 400
 """How many characters of each plain one."""
 
 
 def about(messages: Sequence[Any]) -> int:
-    """Return how many tokens a list has, of a very long one an estimate, usually within a few per cent.
+    """Return about how many tokens a very long list has, usually within a few per cent.
 
-    What plain messages have per character, in and beyond ASCII, and other messages each, is taken from samples.
+    What plain messages have per character, in and beyond ASCII, and calls each, is taken from samples; messages in
+    parts, where an image may outweigh all words, are counted.
     """
     plain = [
         text
@@ -37,15 +35,15 @@ def about(messages: Sequence[Any]) -> int:
     ]
     others = [message for message, text in zip(messages, plain, strict=True) if text is None]
     texts = [text for text in plain if text]
-    if sum(map(len, texts)) <= COUNTED:
-        return count_messages(messages)
     random = Random(len(messages))  # noqa: S311 - no secret
-    some = random.sample(others, min(SAMPLE_OF_OTHERS, len(others)))
-    called = count_messages(some) * len(others) // max(1, len(some))
     ascii_texts = [text for text in texts if text.isascii()]
     other_texts = [text for text in texts if not text.isascii()] if len(ascii_texts) < len(texts) else []
     said = _estimated(ascii_texts, random) + _estimated(other_texts, random)
-    return called + said + PER_MESSAGE * (len(messages) - len(others))
+    calls = [message for message in others if type(message) is dict and type(message.get("content")) is not list]
+    some = random.sample(calls, min(SAMPLE_OF_CALLS, len(calls)))
+    called = count_messages(some) * len(calls) // max(1, len(some))
+    in_parts = [message for message in others if type(message) is not dict or type(message.get("content")) is list]
+    return said + called + count_messages(in_parts) + PER_MESSAGE * (len(messages) - len(others))
 
 
 def _estimated(texts: list[str], random: Random) -> int:

@@ -90,8 +90,6 @@ class _Gathering:
         for passage in survey.said(older, recent, older.stop):
             self._read(passage)
         for called in survey.called(older):
-            if called.others:
-                self._read(Passage(at=called.at, rank=HANDED_OVER, role="", text=called.others))
             for path, count in called.paths.items():
                 tally = self._files.seen(path, called.at)
                 tally.bulk = 1

@@ -14,7 +14,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from leporello.summary.artifacts.errors import errors_at
-from leporello.summary.artifacts.files import clean, verb_of
+from leporello.summary.artifacts.files import clean, mentions, verb_of
 from leporello.summary.artifacts.reading import MARKED, NOTICE, spoken
 from leporello.summary.artifacts.words import HANDED_OVER, SPOKEN, Passage
 
@@ -27,18 +27,18 @@ Row: TypeAlias = tuple[int, str, str]
 
 
 class Called(NamedTuple):
-    """What calls of one tool did to which files, and how often; and the arguments that do not say what is a file."""
+    """What calls of one tool did to which files, and how often; action "" is a mention."""
 
     at: int
     action: str
     paths: dict[str, int]
-    others: str
 
 
 SEARCHED = 400_000
 """Characters of all outputs together that are searched for errors; each output has an equal share of them."""
 
 _STRETCH, _LONG_STRETCH = 64, 1_000
+_MOST_MENTIONED = 300
 _PATH = re.compile(
     r'"(?:path|file|file_path|filepath|filename|target_file|notebook_path|relative_path|absolute_path)"'
     r'\s*:\s*"([^"\\\n]{1,300})"'
@@ -81,9 +81,20 @@ def called(outline: Outline) -> Iterator[Called]:
             by_tool.setdefault(name, []).append(raw)
         for name, raws in by_tool.items():
             found = _PATH.findall("\n".join(raws))
-            others = [raw for raw in raws if not _PATH.search(raw)] if len(found) < len(raws) else []
             paths = {path: count for given, count in Counter(found).items() if (path := _path(given))}
-            yield Called(at=stretch[-1][0], action=verb_of(name), paths=paths, others="\n".join(others))
+            yield Called(at=stretch[-1][0], action=verb_of(name), paths=paths)
+            if len(found) < len(raws):
+                yield Called(at=stretch[-1][0], action="", paths=_mentioned(raws))
+
+
+def _mentioned(raws: list[str]) -> dict[str, int]:
+    """Return the newest paths in arguments that do not say what is a file, such as commands."""
+    others = [raw for raw in raws if not _PATH.search(raw)]
+    words = Counter([word for raw in others for word in raw.split() if "/" in word or "." in word])
+    paths: Counter[str] = Counter()
+    for word, _, path in mentions("\n".join(list(words)[-_MOST_MENTIONED:])):
+        paths[path] += words[word]
+    return paths
 
 
 def _path(given: str) -> str:

@@ -37,11 +37,15 @@ MAY_HOLD_VALUE = re.compile(r"[0-9=]|://")
 _KINDS = {"ticket": "id", "code": "id"}
 _UNNAMED = frozenset({"url", "setting", "version", "amount"})
 _SEPARATOR = re.compile(r"""[:=：是为]["'`*]{0,3} ?["'`*]{0,3}([$€£¥￥+-]?\d[\w.,:%/+-]{0,60})""")
-_NAME_BEFORE = re.compile(r"(?:[A-Za-z_][\w.-]{1,40}|[\u3400-\u9fff]{2,10})$")
+_NAME_BEFORE = re.compile(r"(?:(?<![A-Za-z0-9_.-])[A-Za-z_][\w.-]{1,40}|[\u3400-\u9fff]{2,10})$")
 _BETWEEN = " \"'`*])"
 _DULL_NAMES = frozenset(
     {"line", "lines", "col", "column", "lineno", "index", "length", "step", "width", "height", "size"}
 )
+_TYPES = frozenset({
+    "int", "float", "str", "bool", "number", "string", "Decimal", "double", "long",
+    "i8", "i16", "i32", "i64", "u8", "u16", "u32", "u64", "usize", "f32", "f64",
+})  # fmt: skip
 _NAME = r"(?P<name>[A-Za-z_][\w.-]{1,40}|[\u3400-\u9fff]{2,10})"
 _NAME_WITH_SIGN = re.compile(r"(?<![\w.])" + _NAME + r"[\"'`*]{0,3} ?[:=：] ?[\"'`*(\[]{0,3}$")
 _NAME_REACH = 52
@@ -70,7 +74,11 @@ def pairs_at(text: str) -> Iterator[tuple[int, str]]:
     for match in _SEPARATOR.finditer(text):
         start = match.start()
         before = text[max(0, start - 44) : start].rstrip(_BETWEEN)
-        if name := _name_at_end(before[before.rfind(" ") + 1 :]):
+        word = before[before.rfind(" ") + 1 :]
+        if word in _TYPES:  # "limit: int = 250" is about a limit
+            before = before[: -len(word)].rstrip(" :")
+            word = before[before.rfind(" ") + 1 :]
+        if name := _name_at_end(word):
             yield start, f"{name}: {match[1].rstrip('.,:;-/')}"
 
 
