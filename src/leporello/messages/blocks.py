@@ -103,8 +103,12 @@ def _source(url: str) -> dict[str, str]:
 
 
 def can_carry_marker(block: Any) -> bool:
-    """Tell whether a block may carry a cache marker: thinking and empty text may not."""
-    return isinstance(block, dict) and block.get("type") not in THINKING_TYPES and block.get("text") != ""
+    """Tell whether a block may carry a cache marker: thinking and text without words may not."""
+    if not isinstance(block, dict):
+        return False
+    kind, text = block.get("type"), block.get("text")
+    is_thinking = isinstance(kind, str) and kind in THINKING_TYPES
+    return not is_thinking and not (isinstance(text, str) and not text.strip())
 
 
 def part_of(block: Any) -> Any:

@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from leporello.model_names import plain_name
+
 _VENDORS = {
     "gemini": "google",
     "moonshotai": "moonshot",
@@ -24,7 +26,6 @@ _VENDORS = {
     "qwen": "alibaba",
 }
 _PASSED_ON = {"openrouter": frozenset({"anthropic", "openai", "google", "xai"})}
-_VERSION_DASH = re.compile(r"(?<=\d)-(?=\d(?![\dbk]))")
 _SAME_PRICE = re.compile(r"(?:[-@](?:latest|preview|\d{4}-\d{2}-\d{2}|\d{2}-\d{4}|\d{4,8}))*")
 
 
@@ -57,11 +58,11 @@ def price_of(
 
     `overrides` maps "provider/model" or "model" to a price (or to its fields as a mapping) and comes first.
     """
-    own = {_plain(key): price for key, price in (overrides or {}).items()}
+    own = {plain_name(key): price for key, price in (overrides or {}).items()}
     prefixes, name = _split(model)
     route = provider.strip().lower() or (prefixes[0] if prefixes else "")
     for key in (f"{provider}/{model}", f"{route}/{name}", model, name):
-        if (found := own.get(_plain(key))) is not None:
+        if (found := own.get(plain_name(key))) is not None:
             return found if isinstance(found, Price) else _price(found)
     return _listed(name, _VENDORS.get(route, route))
 
@@ -75,13 +76,8 @@ def _listed(name: str, route: str) -> Price | None:
 
 
 def _split(model: str) -> tuple[list[str], str]:
-    *prefixes, name = _plain(model).split("/")
+    *prefixes, name = plain_name(model).split("/")
     return prefixes, name
-
-
-def _plain(name: str) -> str:
-    """Write a name one way: lower case, a dot in version numbers ("4-5" is "4.5"; "3-8b" and "1-8k" are sizes)."""
-    return _VERSION_DASH.sub(".", name.strip().lower())
 
 
 @cache

@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from leporello.model_names import plain_name
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -32,7 +34,6 @@ _LOCAL_ROUTES = frozenset({"ollama", "lmstudio", "llamacpp", "llama.cpp", "vllm"
 _REGION_AND_VENDOR = re.compile(
     r"^(?:[a-z]{2,6}\.)?(?:anthropic|meta|mistral|amazon|cohere|ai21|deepseek|qwen|openai)\."
 )
-_VERSION_DASH = re.compile(r"(?<=\d)-(?=\d(?![\dbk]))")
 _END_OF_NAME = frozenset("-:@/_ ")
 
 
@@ -78,22 +79,17 @@ def find_window(model: str, provider: str = "") -> Window | None:
 
 def _override(model: str, provider: str, overrides: Mapping[str, int]) -> int | None:
     route, name = _route_and_name(model, provider)
-    wanted = {_plain(key): window for key, window in overrides.items()}
+    wanted = {plain_name(key): window for key, window in overrides.items()}
     keys = (f"{provider}/{model}", f"{route}/{name}", model, name)
-    return next((wanted[plain] for key in keys if (plain := _plain(key)) in wanted), None)
+    return next((wanted[plain] for key in keys if (plain := plain_name(key)) in wanted), None)
 
 
 def _route_and_name(model: str, provider: str) -> tuple[str, str]:
     """Split prefixes from a model's name; the first prefix names the route when the caller does not."""
-    prefix, _, rest = _plain(model).partition("/")
+    prefix, _, rest = plain_name(model).partition("/")
     route = provider.strip().lower() or (prefix if rest else "")
     name = _REGION_AND_VENDOR.sub("", (rest or prefix).rpartition("/")[2])
     return _ROUTES.get(route, route), name
-
-
-def _plain(name: str) -> str:
-    """Write a name one way: lower case, a dot in version numbers ("4-5" is "4.5"; "3-8b" and "1-8k" are sizes)."""
-    return _VERSION_DASH.sub(".", name.strip().lower())
 
 
 def _begins(name: str, beginning: str) -> bool:

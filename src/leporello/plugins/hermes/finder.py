@@ -33,6 +33,7 @@ PROVIDED = (
     "agent.context_compressor",
     CONTRACT,
     "agent.model_metadata",
+    "agent.prompt_caching",
     "agent.redact",
     "hermes_cli",
     "hermes_cli.config",

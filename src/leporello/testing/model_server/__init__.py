@@ -6,6 +6,7 @@ It needs the extra `testing`. `python -m leporello.testing.model_server --help` 
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from leporello.testing.model_server.cache import PromptCache, as_counted
 from leporello.testing.model_server.failures import WORDINGS, Failure, Planned
 from leporello.testing.model_server.requests import Request
 from leporello.testing.model_server.script import Step, Use, echo
@@ -13,7 +14,18 @@ from leporello.testing.model_server.script import Step, Use, echo
 if TYPE_CHECKING:
     from leporello.testing.model_server.server import ModelServer
 
-__all__ = ["WORDINGS", "Failure", "ModelServer", "Planned", "Request", "Step", "Use", "echo"]
+__all__ = [
+    "WORDINGS",
+    "Failure",
+    "ModelServer",
+    "Planned",
+    "PromptCache",
+    "Request",
+    "Step",
+    "Use",
+    "as_counted",
+    "echo",
+]
 
 
 def __getattr__(name: str) -> object:

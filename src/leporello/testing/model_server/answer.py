@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 _PIECES = 4
 
 
+class ServedUsage(Usage, total=False):
+    """Usage with the part of the cache writes that is kept for an hour."""
+
+    cache_write_1h_tokens: int
+
+
 @dataclass(frozen=True, kw_only=True)
 class Answer:
     """A step with all that a response holds besides: ids, the model's name, what was counted."""

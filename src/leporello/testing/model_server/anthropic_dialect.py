@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from leporello.testing.model_server.answer import pieces
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from leporello.engine import Usage
-    from leporello.testing.model_server.answer import Answer
+    from leporello.testing.model_server.answer import Answer, ServedUsage
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 _SIGNATURE = "c2lnbmVkIGJ5IHRoZSBtb2RlbCBzZXJ2ZXI="
@@ -41,11 +41,14 @@ def event(kind: str, **data: Any) -> bytes:
 
 def usage_body(usage: Usage) -> dict[str, Any]:
     """Return usage in Anthropic's words: what came from a cache stands beside the input, not in it."""
+    written = usage["cache_write_tokens"]
+    hour = min(written, cast("ServedUsage", usage).get("cache_write_1h_tokens", 0))
     return {
         "input_tokens": usage["input_tokens"],
         "output_tokens": usage["output_tokens"],
         "cache_read_input_tokens": usage["cache_read_tokens"],
-        "cache_creation_input_tokens": usage["cache_write_tokens"],
+        "cache_creation_input_tokens": written,
+        "cache_creation": {"ephemeral_5m_input_tokens": written - hour, "ephemeral_1h_input_tokens": hour},
     }
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from leporello.messages import violations
 from leporello.testing.model_server.answer import prompt_tokens
+from leporello.testing.model_server.cache import wrong_marks
 from leporello.testing.model_server.failures import REFUSALS, Failure, Planned, Refusal, invalid, overflow
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Checks:
             return REFUSALS[Failure.BAD_KEY]
         if request.unreadable:
             return invalid(f"We could not read your request: {request.unreadable}")
-        return self._wrong_model(request) or _wrong_sequence(request)
+        return self._wrong_model(request) or _wrong_sequence(request) or _wrong_marks(request)
 
     def planned(self, request: Request, planned: Planned) -> Refusal | None:
         """Return the HTTP error that a planned failure is, if it is one."""
@@ -96,3 +97,8 @@ class Checks:
 def _wrong_sequence(request: Request) -> Refusal | None:
     found = violations(request.messages, request.dialect)
     return invalid(f"messages.{found[0].index}: {found[0].message}", code=found[0].code) if found else None
+
+
+def _wrong_marks(request: Request) -> Refusal | None:
+    problem = wrong_marks(request)
+    return invalid(problem) if problem else None

@@ -11,6 +11,7 @@ import uvicorn
 from starlette.applications import Starlette
 from starlette.routing import Route
 
+from leporello.testing.model_server.cache import PromptCache
 from leporello.testing.model_server.checks import Checks
 from leporello.testing.model_server.delivery import ClosableProtocol, Delivery
 from leporello.testing.model_server.failures import WORDINGS, Failure, Planned
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request as HttpRequest
 
-    from leporello.engine import Usage
     from leporello.testing.model_server.requests import Request
     from leporello.testing.model_server.script import Scripted
 
@@ -35,10 +35,6 @@ _STOP_SECONDS = 10.0
 
 def _any_but_bad(key: str) -> bool:
     return key not in {"", "bad"}
-
-
-def _as_counted(request: Request, usage: Usage) -> Usage:
-    return usage
 
 
 class ModelServer:
@@ -52,7 +48,8 @@ class ModelServer:
     reserves_output   count the requested answer into the window, as some providers do
     models            the names that are served; any, by default
     accepts_key       which keys are accepted; by default all but "bad" and none at all
-    usage             called with each request and its counted usage, returns the usage to report (a cache, say)
+    usage             called with each request and its counted usage, returns the usage to report; by default a
+                      `PromptCache` by the provider's rules, `as_counted` for none
     """
 
     def __init__(
@@ -66,7 +63,7 @@ class ModelServer:
         reserves_output: bool = False,
         models: Sequence[str] | None = None,
         accepts_key: Callable[[str], bool] = _any_but_bad,
-        usage: UsageHook = _as_counted,
+        usage: UsageHook | None = None,
         port: int = 0,
     ) -> None:
         if wording and wording not in WORDINGS:
@@ -79,7 +76,7 @@ class ModelServer:
             models=models,
             accepts_key=accepts_key,
         )
-        self._provider = Provider(checks=checks, script=script, then=then, usage=usage)
+        self._provider = Provider(checks=checks, script=script, then=then, usage=usage or PromptCache())
         self._port = port
         self._ready = threading.Event()
 
