@@ -5,7 +5,10 @@
 Every kind of query is run many times; p50 and p95 are milliseconds of wall time, with the p95 of CPU time (for a
 machine that is busy with other things) and the p50 of a bare FTS5 table of the same terms in the same run (newest first
 for exact queries, `ORDER BY rank` for questions; no filters, no text, no snippets). Then ten kinds of needle are
-searched for, thirty of each; a needle is found when it is among the first 10.
+searched for, thirty of each; a needle is found when it is among the first 10. At last common words are searched for
+newest first, and the newest message that has them must be the first hit.
+
+A file that is kept holds the store, one beside it the bare table; both are used again when they are there.
 """
 
 from __future__ import annotations
@@ -20,9 +23,9 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from benchmarks.search_corpus import NEEDLES_PER_KIND, corpus, needles
+from benchmarks.search_corpus import COMMON_WORD, NEEDLES_PER_KIND, SECOND_COMMON_WORD, corpus, needles
 from leporello.store import SearchFilter, open_store
-from leporello.store.search import FTS_DDL, parse, prepared_text, search
+from leporello.store.search import FTS_DDL, parse, plain_text, prepared_text, search
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +49,10 @@ QUERIES: dict[str, tuple[str, ...]] = {
     "hyphenated id": tuple(n.query for n in needles(1_000) if n.kind == "hyphenated id"),
     "path": tuple(n.query for n in needles(1_000) if n.kind == "path"),
     "CJK": ("服务器", "配置文件", "我"),
-    "miss": ("nowheretobefound", "svc-99999-prod-eu", '"database deployment"'),
+    "miss": ("nowheretobefound", "svc-99999-prod-eu", "src/nowhere/to_be_found.py"),
+    "phrase, miss": ('"database deployment"', '"mind the deployment"'),
+    "filter": ("deployment role:user", "deployment tool:read_file", "database since:2020-01-01"),
+    "filter, miss": ("deployment tool:nowhere", "when until:2020-01-01"),
     "question": (
         "What did we say about the stale warehouse invoice?",
         "Which certificate was broken in the gateway?",
@@ -77,38 +83,44 @@ def main(argv: list[str] | None = None) -> int:
     count = _MILLION if arguments.million else arguments.messages
     with tempfile.TemporaryDirectory() as folder:
         path = arguments.keep or Path(folder) / "search.db"
-        new = not path.exists()
-        store = open_store(path)
-        if new:
-            fill(store, count)
-        bare = bare_index(Path(folder) / "bare.db", count)
+        store = filled(path, count)
+        bare = bare_index(path.with_name(f"{path.stem}-bare.db"), count)
         rows = [timed(kind, store, bare, count) for kind in QUERIES]
         _print_times(rows, count)
         found = found_needles(store, count)
         _print_needles(found)
+        recent = {word: newest_is_first(store, word) for word in (COMMON_WORD, SECOND_COMMON_WORD)}
+        print(f"\nnewest first: {recent}")
         store.close()
         bare.close()
     fast = all(row.p95 <= row.bar for row in rows)
-    return 0 if fast and all(number == NEEDLES_PER_KIND for number in found.values()) else 1
+    whole = all(number == NEEDLES_PER_KIND for number in found.values()) and all(recent.values())
+    return 0 if fast and whole else 1
 
 
-def fill(store: Store, count: int) -> None:
-    """Put the corpus into a store."""
-    store.ensure(CONVERSATION)
-    messages = (message for message, _ in corpus(count))
-    while batch := list(islice(messages, _BATCH)):
-        store.append(CONVERSATION, batch)
+def filled(path: Path, count: int) -> Store:
+    """Open the store in a file; when there is none, make it from the corpus."""
+    new = not path.exists()
+    store = open_store(path)
+    if new:
+        store.ensure(CONVERSATION)
+        messages = (message for message, _ in corpus(count))
+        while batch := list(islice(messages, _BATCH)):
+            store.append(CONVERSATION, batch)
+    return store
 
 
 def bare_index(path: Path, count: int) -> sqlite3.Connection:
-    """Put the same terms into a table of their own."""
+    """Open a table of the same terms and nothing else; when there is none, make it."""
+    new = not path.exists()
     connection = sqlite3.connect(path)
-    connection.execute(FTS_DDL)
-    connection.executemany(
-        "INSERT INTO search (rowid, text) VALUES (?, ?)",
-        ((number, prepared_text(message)) for number, (message, _) in enumerate(corpus(count), start=1)),
-    )
-    connection.commit()
+    if new:
+        connection.execute(FTS_DDL)
+        connection.executemany(
+            "INSERT INTO search (rowid, text) VALUES (?, ?)",
+            ((number, prepared_text(message)) for number, (message, _) in enumerate(corpus(count), start=1)),
+        )
+        connection.commit()
     return connection
 
 
@@ -153,6 +165,15 @@ def found_needles(store: Store, count: int) -> Counter[str]:
         hits = search(store, needle.query, filter=SearchFilter(conversation=CONVERSATION)).hits
         found[needle.kind] += any(needle.query in hit.snippet for hit in hits)
     return found
+
+
+def newest_is_first(store: Store, word: str) -> bool:
+    """Tell whether the newest message with a word is the first hit when newest first is asked for."""
+    scope = SearchFilter(conversation=CONVERSATION)
+    newest = next(
+        stored.id for stored in store.messages(CONVERSATION, newest_first=True) if word in plain_text(stored.message)
+    )
+    return search(store, word, filter=scope, sort="recency").hits[0].id == newest
 
 
 def _print_times(rows: list[Row], count: int) -> None:

@@ -1,7 +1,8 @@
 """What storing costs, beside bare SQLite in the same run.
 
-The baseline writes the same rows and the same prepared text into one table and one FTS5 index, four messages to a
-transaction, synchronous=NORMAL, without hashes, redaction or recognition.
+Two baselines write the same messages and the same prepared text, four messages to a transaction, synchronous=NORMAL,
+with everything worked out beforehand: no hashes, no redaction, no recognition. "plain" has one table of role and JSON
+and one FTS5 index; "same rows" has the columns and indexes of the store.
 
 python benchmarks/store.py [--messages 20000] [--long 100000] [--data FOLDER]
 """
@@ -17,12 +18,13 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time
-from typing import TYPE_CHECKING, Any
+from time import process_time
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leporello.store import SearchFilter
 from leporello.store.search.prepare import FTS_DDL, prepared_text
 from leporello.store.sqlite import SQLiteStore
+from leporello.store.sqlite.index import row_text
+from leporello.store.sqlite.writing import INSERT_MESSAGE, NewRow, columns_of, prepare
 from leporello.testing.conversations import conversation
 
 if TYPE_CHECKING:
@@ -50,55 +52,90 @@ def main(argv: list[str] | None = None) -> int:
 def _rates(messages: list[Any], folder: Path) -> None:
     raw = sum(len(json.dumps(message, ensure_ascii=False).encode("utf-8", "replace")) for message in messages)
     print(f"{len(messages):,} messages, {raw / len(messages):,.0f} bytes each on average; CPU time\n")
-    seconds = dict.fromkeys(("bare", "four", "bulk", "text"), 0.0)
+    seconds = dict.fromkeys(("plain", "same", "four", "bulk", "text"), 0.0)
     with (
-        closing(_bare(folder / "bare.db")) as bare,
+        closing(_plain_tables(folder / "plain.db")) as plain,
+        closing(_same_tables(folder / "same.db")) as same,
         SQLiteStore(folder / "ours.db") as ours,
         SQLiteStore(folder / "bulk.db") as bulk,
     ):
         for start in range(0, len(messages), BULK):  # in turns, so that a busy machine slows all of them alike
             block = messages[start : start + BULK]
-            texts = [prepared_text(message) for message in block]
+            rows = [_finished(message, start + number) for number, message in enumerate(block, 1)]
             seconds["text"] += _timed(_prepare, block)
-            seconds["bare"] += _timed(_write_bare, bare, block, texts)
+            seconds["plain"] += _timed(_write_plain, plain, block, rows)
+            seconds["same"] += _timed(_write_same, same, rows)
             seconds["four"] += _timed(_append, ours, block, BATCH)
             seconds["bulk"] += _timed(_append, bulk, block, BULK)
     size = (folder / "ours.db").stat().st_size
-    started = perf_counter()
-    with SQLiteStore(folder / "ours.db") as store:
-        store.candidates("error", filter=SearchFilter(conversation="c"), limit=10, newest_first=False)
-        first = perf_counter() - started
     rate = {name: len(messages) / spent for name, spent in seconds.items()}
-    _row("bare SQLite, 4 to a transaction, rows per second", f"{rate['bare']:9,.0f}")
-    _row(
-        "append() of 4 messages, rows per second", f"{rate['four']:9,.0f}", f"{rate['four'] / rate['bare']:.2f} x bare"
-    )
-    _row(
-        f"append() of {BULK} messages, rows per second",
-        f"{rate['bulk']:9,.0f}",
-        f"{rate['bulk'] / rate['bare']:.2f} x bare, bar 0.50",
-    )
+    _row("plain SQLite, rows per second", f"{rate['plain']:9,.0f}")
+    _row("SQLite with the same rows, rows per second", f"{rate['same']:9,.0f}")
+    for name, count in (("four", BATCH), ("bulk", BULK)):
+        ratios = f"{rate[name] / rate['plain']:.2f} x plain, {rate[name] / rate['same']:.2f} x same rows"
+        _row(
+            f"append() of {count} messages, rows per second",
+            f"{rate[name]:9,.0f}",
+            ratios + (", bar 0.50" if name == "bulk" else ""),
+        )
     _row("  of which redaction and index terms", f"{seconds['text'] / seconds['bulk']:9.0%}")
     _row("bytes on disk per raw byte", f"{size / raw:9.2f}", "bar 2.00")
-    _row("open and first search, ms", f"{first * 1e3:9.1f}", "bar 100")
 
 
-def _bare(path: Path) -> sqlite3.Connection:
-    connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
+class Finished(NamedTuple):
+    """A message with everything that is stored with it."""
+
+    columns: tuple[Any, ...]
+    payloads: list[tuple[bytes, bytes]]
+    text: str
+
+
+def _finished(message: Any, seq: int) -> Finished:
+    prepared = prepare(message, "message", {})
+    row = NewRow(prepared=prepared, seq=seq, chain=b"c" * 16, place=float(seq), time=0.0)
+    encoded = prepared.encoded
+    return Finished(columns_of(row), list(encoded.payloads.items()), row_text(prepared.text, 1, ""))
+
+
+def _plain_tables(path: Path) -> sqlite3.Connection:
+    connection = _connected(path)
     connection.execute("CREATE TABLE messages (id INTEGER PRIMARY KEY, role TEXT, body BLOB)")
     connection.execute(FTS_DDL)
     return connection
 
 
-def _write_bare(connection: sqlite3.Connection, messages: list[Any], texts: list[str]) -> None:
+def _same_tables(path: Path) -> sqlite3.Connection:
+    with SQLiteStore(path) as store:
+        store.ensure("c")
+    return _connected(path)
+
+
+def _connected(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    return connection
+
+
+def _write_plain(connection: sqlite3.Connection, messages: list[Any], rows: list[Finished]) -> None:
     for start in range(0, len(messages), BATCH):
         connection.execute("BEGIN IMMEDIATE")
-        for message, text in zip(messages[start : start + BATCH], texts[start : start + BATCH], strict=True):
+        for message, finished in zip(messages[start : start + BATCH], rows[start : start + BATCH], strict=True):
             row = (message["role"], json.dumps(message).encode())
             number = connection.execute("INSERT INTO messages (role, body) VALUES (?, ?)", row).lastrowid
-            connection.execute("INSERT INTO search (rowid, text) VALUES (?, ?)", (number, text))
+            connection.execute("INSERT INTO search (rowid, text) VALUES (?, ?)", (number, finished.text))
+        connection.execute("COMMIT")
+
+
+def _write_same(connection: sqlite3.Connection, rows: list[Finished]) -> None:
+    for start in range(0, len(rows), BATCH):
+        connection.execute("BEGIN IMMEDIATE")
+        for finished in rows[start : start + BATCH]:
+            connection.executemany(
+                "INSERT OR IGNORE INTO payloads (hash, uses, data) VALUES (?, 1, ?)", finished.payloads
+            )
+            number = connection.execute(INSERT_MESSAGE, (None, 1, *finished.columns)).lastrowid
+            connection.execute("INSERT INTO search (rowid, text) VALUES (?, ?)", (number, finished.text))
         connection.execute("COMMIT")
 
 
@@ -111,7 +148,9 @@ def _turns(long: int, folder: Path) -> None:
         for length, store in stores.items():
             for start in range(0, length, 1_000):
                 store.append("c", whole[start : min(start + 1_000, length)])
-            store.ingest("c", whole[:length])
+        first = _timed(far.ingest, "c", whole[:long])
+        _row(f"\nfirst list of {long:,} messages after an open", f"{first / long * 1e6:9.1f}", "us per message")
+        short.ingest("c", whole[:1_000])
         print(f"\n{'one turn of 4 messages, median CPU ms':50}{'1,000':>9}{long:>9,}{'ratio':>9}")
         _compare("append()", stores, lambda store, start: store.append("c", whole[start : start + BATCH]), 0)
         lists = {start: whole[: start + BATCH] for at in lengths for start in range(at, at + 8 * TURNS, BATCH)}
@@ -181,25 +220,30 @@ def _conversations(path: Path) -> Iterator[list[Any]]:
 _WATCHED = """
 import sys
 from pathlib import Path
+from time import perf_counter
 from leporello.store import SearchFilter
 from leporello.store.sqlite import SQLiteStore
 def peak():
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 before = peak()
+start = perf_counter()
 with SQLiteStore(Path(sys.argv[1])) as store:
+    store.candidates("error", filter=SearchFilter(conversation="c"), limit=10, newest_first=False)
+    first = perf_counter() - start
     store.append("c", [{"role": "user", "content": "one more"}])
-    store.candidates("one", filter=SearchFilter(conversation="c"), limit=50, newest_first=True)
     for stored in store.messages("c"): pass
-print(before, peak())
+print(before, peak(), first * 1e3)
 """
 
 
 def _memory(path: Path, length: int) -> None:
-    """Measure, in a process of its own, what reading a whole long history page by page takes."""
+    """Measure, in a process of its own, what opening and then reading a whole long history takes."""
     done = subprocess.run([sys.executable, "-c", _WATCHED, str(path)], check=True, capture_output=True, text=True)
-    before, after = map(float, done.stdout.split())
-    print(f"\nresident memory: {before:.0f} MB imported, {after:.0f} MB at most while {length:,} messages are read")
+    before, after, first = map(float, done.stdout.split())
+    print(f"\n{length:,} messages in a new process")
+    _row("open and first search, ms", f"{first:9.1f}", "bar 100")
+    _row("resident memory while all of them are read, MB", f"{after:9.0f}", f"bar 100; {before:.0f} before")
 
 
 if __name__ == "__main__":

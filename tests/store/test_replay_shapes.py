@@ -270,7 +270,7 @@ def test_a_system_message_with_an_engines_note_stands_for_the_one_it_came_from(f
     store = stored(messages)
     (origin,) = [m.id for m in store.messages("c", system=True) if m.system]
     noted = messages[0] | {"content": "Be brief.\n\n[Note: something was folded]"}
-    store.emitted("c", [(noted, origin)])
+    store.handed_out("c", [(noted, [origin])])
     done = store.ingest("c", [noted, *messages[1:]], full=full)
     assert done.added == ()
     assert sum(m.system for m in store.messages("c", system=True)) == 1
@@ -281,7 +281,7 @@ def test_what_an_engine_made_is_not_stored() -> None:
     store = stored(messages)
     note = {"role": "user", "content": "Everything so far, in short."}
     reply = {"role": "assistant", "content": "I have read the summary."}
-    store.emitted("c", [(note, None), (reply, None)])
+    store.handed_out("c", [(note, []), (reply, [])])
     tail = after_a_turn(messages[-12:])
     done = store.ingest("c", [messages[0], note, reply, *tail], full=True)
     assert done.ids[1:3] == (None, None)
@@ -293,7 +293,7 @@ def test_a_fold_of_everything_supersedes_nothing() -> None:
     messages = numbered(30)
     store = stored(messages)
     note = {"role": "user", "content": "Everything so far, in short."}
-    store.emitted("c", [(note, None)])
+    store.handed_out("c", [(note, [])])
     assert_stored(store, [note, {"role": "user", "content": "and now?"}], added=1, superseded=0)
 
 
@@ -302,10 +302,103 @@ def test_a_message_with_a_summary_in_front_stands_for_the_one_it_contains() -> N
     store = stored(messages)
     origin = [m.id for m in store.messages("c")][-1]
     merged = {"role": "assistant", "content": "Everything so far.\n\n" + messages[-1]["content"]}
-    store.emitted("c", [(merged, origin)])
+    store.handed_out("c", [(merged, [origin])])
     done = store.ingest("c", [messages[0], merged], full=True)
     assert done.ids[1] == origin
     assert_stored(store, [messages[0], merged, *numbered(2, "other")], added=2, superseded=0)
+
+
+def assistant(text: str) -> dict[str, Any]:
+    return {"role": "assistant", "content": text}
+
+
+def joined(store: Store, messages: Messages) -> Messages:
+    """Join the last two messages as an engine does that repairs a list, and hand the list out."""
+    ids = [m.id for m in store.messages("c")]
+    merged = assistant(f"{messages[-2]['content']}\n\n{messages[-1]['content']}")
+    handed = [*((m, [id_]) for m, id_ in zip(messages[:-2], ids, strict=False)), (merged, ids[-2:])]
+    store.handed_out("c", handed)
+    return [m for m, _ in handed]
+
+
+@pytest.mark.parametrize("full", [False, True])
+@pytest.mark.parametrize("again", [False, True], ids=["same process", "after a restart"])
+def test_what_is_said_again_after_two_messages_became_one_is_new(full: bool, again: bool) -> None:
+    messages = [*numbered(3), assistant("Done."), assistant("yes")]
+    store = stored(messages)
+    handed = joined(store, messages)
+    if again:
+        store._readings.clear()  # type: ignore[attr-defined]
+    new = [{"role": "user", "content": "go on"}, assistant("yes")]
+    done = store.ingest("c", [*handed, *new], full=full)
+    assert done.origins(3) == ("m4", "m5")
+    assert len(done.added) == 2
+    assert_stored(store, [*handed, *new], added=0, superseded=0, full=full)
+    assert [m.message for m in store.messages("c")] == [*messages, *new]
+
+
+def test_the_same_two_messages_joined_in_two_places_are_told_apart() -> None:
+    messages = [*numbered(1), assistant("Done."), assistant("yes")]
+    store = stored(messages)
+    first = joined(store, messages)
+    more = [{"role": "user", "content": "again"}, assistant("Done."), assistant("yes")]
+    store.ingest("c", [*first, *more])
+    merged = first[-1]
+    store.handed_out("c", [(first[0], ["m1"]), (merged, ["m2", "m3"]), (more[0], ["m4"]), (merged, ["m5", "m6"])])
+    edited = [{"role": "user", "content": "asked differently"}, merged, more[0], merged]  # not what was handed out
+    done = store.ingest("c", [*edited, *numbered(1, "last")], full=True)
+    assert [done.origins(n) for n in (1, 2, 3)] == [("m2", "m3"), ("m4",), ("m5", "m6")]
+    assert (len(done.added), done.superseded) == (2, ("m1",))
+
+
+def test_a_message_that_an_engine_passed_on_may_be_said_again() -> None:
+    """A result without a call was dropped behind "yes": the next "yes" is another one."""
+    yes = {"role": "user", "content": "yes"}
+    messages = [*numbered(2), yes, {"role": "tool", "tool_call_id": "nobody", "content": "x"}]
+    store = stored(messages)
+    store.handed_out("c", [*((m, [f"m{n}"]) for n, m in enumerate(messages[:2], 1)), (yes, ["m3", "m4"])])
+    listed = [{"role": "user", "content": "edited"}, messages[1], yes]
+    assert_stored(store, [*listed, assistant("Done."), yes], added=3, superseded=1, full=True)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("full", [False, True])
+def test_a_conversation_that_repeats_itself_grows_by_what_was_said(full: bool, restarts: bool) -> None:
+    """For longer than the end that is looked at, nothing tells one round from the other but its place."""
+    round_ = [{"role": "user", "content": "go on"}, assistant("Done.")]
+    messages = round_ * 100
+    store = stored(messages)
+    for _ in range(5):
+        messages = [*messages, *round_]
+        assert_stored(store, messages, added=2, superseded=0, full=full)
+        assert_stored(store, messages, added=0, superseded=0, full=full)
+        if restarts:
+            store._readings.clear()  # type: ignore[attr-defined]
+    assert [m.message for m in store.messages("c")] == messages
+
+
+def test_a_repetitive_conversation_goes_on_behind_a_fold() -> None:
+    round_ = [{"role": "user", "content": "go on"}, assistant("Done.")]
+    store = stored(round_ * 100)
+    summary: dict[str, Any] = {"role": "user", "content": "Everything so far."}
+    ids = [m.id for m in store.messages("c")]
+    tail = list(zip(round_ * 10, ([id_] for id_ in ids[-20:]), strict=True))
+    store.handed_out("c", [(summary, []), (assistant("I see."), []), *tail])
+    window = [summary, assistant("I see."), *(m for m, _ in tail)]
+    for count in range(1, 4):
+        assert_stored(store, [*window, *round_ * count], added=2, superseded=0)
+        assert_stored(store, [*window, *round_ * count], added=0, superseded=0, full=True)
+    assert [m.message for m in store.messages("c")] == round_ * 103
+
+
+def test_what_was_appended_by_position_is_known_in_the_list() -> None:
+    round_ = [{"role": "user", "content": "go on"}, assistant("Done.")]
+    messages = round_ * 100
+    store = stored(messages)
+    for _ in range(3):
+        store.append("c", round_)
+        messages = [*messages, *round_]
+        assert_stored(store, messages, added=0, superseded=0)
 
 
 def test_a_summary_is_stored_when_nothing_known_follows_it() -> None:

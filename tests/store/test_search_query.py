@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 
 from leporello.store import SearchFilter
 from leporello.store.search import FTS_DDL, parse
+from leporello.store.search.prepare import stemmed_terms
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC).timestamp()
 ODD = st.text(st.sampled_from("ab中😀 \"'-:*^()+{}\\/_\x00\ud800\n") | st.characters(), max_size=30)
@@ -30,6 +31,10 @@ PIECES = st.lists(
         ("rm -rf --force", '"rm" AND "rf" AND "forc"'),
         ("well-made", '"well make"'),
         ('"unclosed quote', '"unclos" AND "quot"'),
+        ('"the two words"', '"the two word"'),
+        ('"mind the words"', 'NEAR("mind" "word", 1)'),
+        ('"the red box of the green man is"', 'NEAR("the red box" "green man is", 2)'),
+        ('"to be or not"', '"to be or not"'),
         ("中文 words", '"中 文" AND "word"'),
         ("a AND b OR NOT c", '"a" AND "and" AND "b" AND "or" AND "not" AND "c"'),
         ("same same", '"same"'),
@@ -96,6 +101,21 @@ def test_any_text_is_a_query_that_the_database_reads(text: str) -> None:
     connection.close()
 
 
+WORDS = st.lists(st.sampled_from(["the", "of", "is", "deployment", "queue", "worker", "mind"]), min_size=1, max_size=9)
+
+
+@given(WORDS, st.data())
+def test_a_text_is_found_by_any_quoted_part_of_it(words: list[str], data: st.DataObject) -> None:
+    start = data.draw(st.integers(0, len(words) - 1))
+    end = data.draw(st.integers(start + 1, len(words)))
+    connection = sqlite3.connect(":memory:")
+    connection.execute(FTS_DDL)
+    connection.execute("INSERT INTO search (rowid, text) VALUES (1, ?)", (" ".join(stemmed_terms(" ".join(words))),))
+    match = parse(f'"{" ".join(words[start:end])}"').match_exact()
+    assert connection.execute("SELECT rowid FROM search WHERE search MATCH ?", (match,)).fetchall() == [(1,)]
+    connection.close()
+
+
 def test_an_unescaped_expression_is_caught_by_the_same_database() -> None:
     connection = sqlite3.connect(":memory:")
     connection.execute(FTS_DDL)
@@ -108,6 +128,8 @@ def test_a_very_long_query_is_cut_to_what_the_database_takes() -> None:
     connection = sqlite3.connect(":memory:")
     connection.execute(FTS_DDL)
     query = parse(" ".join(f"w{n}" for n in range(5_000)) + " " + "a-" * 5_000)
+    quoted = parse(f'"{"word of " * 5_000}"')
+    connection.execute("SELECT rowid FROM search WHERE search MATCH ?", (quoted.match_exact(),)).fetchall()
     connection.execute("SELECT rowid FROM search WHERE search MATCH ?", (query.match_exact(),)).fetchall()
     connection.execute("SELECT rowid FROM search WHERE search MATCH ?", (query.match_natural(),)).fetchall()
     connection.close()

@@ -105,7 +105,7 @@ def test_a_deleted_range_leaves_a_tombstone_that_carries_the_chain() -> None:
     assert (done, done.messages, done.first_seq, done.last_seq) == (planned, 5, 5, 9)
     assert [m.seq for m in store.messages("c", first=1, last=12)] == [2, 3, 4, 10, 11, 12]
     assert problems(store) == []
-    assert store.candidates("word5", filter=SearchFilter(), limit=9, newest_first=True) == []
+    assert store.candidates("word5", filter=SearchFilter(), limit=9, newest_first=True).found == ()
 
 
 def test_the_chain_across_a_deletion_still_finds_damage() -> None:
@@ -290,6 +290,16 @@ def test_an_import_never_writes_to_a_conversation_that_exists() -> None:
     store = filled()
     with pytest.raises(StoreError, match=r"a conversation 'c' already.*another name"):
         store.import_lines(store.export("c"))
+
+
+def test_what_was_deleted_can_be_imported_again_under_its_name() -> None:
+    store = filled()
+    lines = list(store.export("c"))
+    before = [m.message for m in store.messages("c")]
+    store.delete("c")
+    assert store.import_lines(lines) == "c"
+    assert [m.message for m in store.messages("c")] == before
+    assert problems(store) == []
 
 
 def test_every_exported_line_is_json_that_any_program_can_read() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from leporello.store import SearchFilter
 from leporello.store.search.prepare import stemmed_terms
-from leporello.store.sqlite import SQLiteStore, index
+from leporello.store.sqlite import SQLiteStore, candidates, index
 
 ALL = SearchFilter()
 
@@ -23,7 +23,7 @@ def terms(text: str) -> str:
 
 def found(store: SQLiteStore, match: str, **fields: Any) -> list[str]:
     hits = store.candidates(terms(match), filter=SearchFilter(**fields), limit=20, newest_first=True)
-    return [hit.text for hit in hits]
+    return [hit.text for hit in hits.found]
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def store() -> SQLiteStore:
 def test_hits_come_newest_first_or_by_score(store: SQLiteStore) -> None:
     store.append("c", said("apple", "apple apple apple", "apple and very much else beside it"))
     assert found(store, "apple")[0] == "apple and very much else beside it"
-    best = store.candidates(terms("apple"), filter=ALL, limit=2, newest_first=False)
+    best = store.candidates(terms("apple"), filter=ALL, limit=2, newest_first=False).found
     assert [hit.text for hit in best] == ["apple apple apple", "apple"]
     assert best[0].score > best[1].score
 
@@ -79,13 +79,13 @@ def test_secrets_are_stored_but_not_indexed(store: SQLiteStore) -> None:
 def test_one_conversation_does_not_hide_another(store: SQLiteStore) -> None:
     """A word that fills the newest rows of a busy conversation is found in a quiet one all the same."""
     store.append("quiet", said("apple"))
-    for start in range(0, index.SCANNED + 100, 900):
+    for start in range(0, candidates.SCANNED + 100, 900):
         store.append("busy", said(*(f"apple {start + n}" for n in range(900))))
     assert found(store, "apple", conversation="quiet") == ["apple"]
 
 
 def test_counts_are_exact_for_rare_terms_and_estimated_for_common_ones(store: SQLiteStore) -> None:
-    count = index.COUNTED * 2
+    count = candidates.COUNTED * 2
     for start in range(0, count, 1000):
         store.append("c", said(*(f"common {'rare' if n % 500 == 0 else 'odd'}" for n in range(start, start + 1000))))
     total, counts = store.term_counts(["common", "rare", "never", 'quo"te'])

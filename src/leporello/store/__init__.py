@@ -4,6 +4,7 @@ from leporello.store.address import open_store
 from leporello.store.protocol import (
     Artifact,
     Candidate,
+    Candidates,
     ConversationInfo,
     Cover,
     Deletion,
@@ -22,6 +23,7 @@ from leporello.store.protocol import (
 __all__ = [
     "Artifact",
     "Candidate",
+    "Candidates",
     "ConversationInfo",
     "Cover",
     "Deletion",

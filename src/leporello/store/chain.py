@@ -11,18 +11,19 @@ MOST_OPTIONS: Final = 64  # of many equal messages, only the nearest ones are co
 
 
 class Placed(Protocol):
-    """Something with a place in the stored order."""
+    """Something that reaches from one place in the stored order to another, or stands at one."""
 
     @property
-    def id(self) -> int:
-        """Its number."""
+    def start(self) -> float:
+        """Where it begins."""
 
     @property
-    def place(self) -> float:
-        """Where it stands."""
+    def end(self) -> float:
+        """Where it ends."""
 
 
 PlacedT = TypeVar("PlacedT", bound=Placed)
+_T = TypeVar("_T")
 
 
 class _Link(NamedTuple):
@@ -36,21 +37,22 @@ class _Link(NamedTuple):
 
 
 def longest_chain(options: Mapping[int, Sequence[tuple[PlacedT, bool]]]) -> dict[int, PlacedT]:
-    """Choose for each index at most one of its rows, so that the chosen places rise and as many as possible are chosen.
+    """Choose for each index at most one of its options, so that their places rise and as many as possible are chosen.
 
-    An option is a row and whether it is exactly the same message. Among equally long chains the one with more exact
-    rows wins, then the one with fewer jumps, then the later one. Costs n log n for n options (`nearest` bounds them).
+    An option is a stretch of rows and whether it is exactly the same message. Among equally long chains the one with
+    more exact rows wins, then the one with fewer jumps, then the later one. Costs n log n for n options (`nearest`
+    bounds them).
     """
-    places = sorted({row.place for choices in options.values() for row, _ in choices})
+    places = sorted({place for choices in options.values() for row, _ in choices for place in (row.start, row.end)})
     ranks = {place: rank for rank, place in enumerate(places)}
     best = _Best(places)
     unit = len(options) + 1
     for index in sorted(options):
         links = []
         for number, (row, exact) in enumerate(options[index]):
-            before, bonus = best.before(ranks[row.place])
+            before, bonus = best.before(ranks[row.start])
             weight = (before.weight if before else 0) + unit * unit + unit * exact + bonus
-            links.append(_Link(weight, ranks[row.place], index, number, before))
+            links.append(_Link(weight, ranks[row.end], index, number, before))
         for link in links:
             best.add(link)
     chain: dict[int, PlacedT] = {}
@@ -102,7 +104,7 @@ class _Best:
         return best
 
 
-def nearest(rows: Sequence[PlacedT], number: int, total: int) -> Sequence[PlacedT]:
+def nearest(rows: Sequence[_T], number: int, total: int) -> Sequence[_T]:
     """Of many equal rows keep those that stand about where the message stands among its own equals.
 
     `number` of `total` equal messages come before it; rows are taken around that position from both ends.

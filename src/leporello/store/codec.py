@@ -12,10 +12,10 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from dataclasses import dataclass, field
 from hashlib import blake2b
 from math import isfinite
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from leporello.errors import MessageError
 
@@ -30,8 +30,9 @@ MAX_BITS: Final = 14_000  # Python reads and writes integers of at most 4,300 di
 HASH_SIZE: Final = 16
 
 _ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False, check_circular=False)
-_ESCAPES_WORTH_PACKING = 12  # an escape of six bytes per so many bytes: compressing pays
-_PACKED = b"\x78"  # how zlib data begins; a JSON object begins with a brace
+_WIDE_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
+_ESCAPES_WORTH_WRITING_OUT = 12  # an escape of six bytes per so many bytes
+_PACKED = b"\x78"  # how zlib data begins, as earlier versions wrote it; a JSON object begins with a brace
 
 _ESCAPED_SURROGATE = b"\\ud"
 _SPLIT_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
@@ -39,14 +40,13 @@ _SPLIT_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 Path: TypeAlias = tuple[str | int, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Encoded:
+class Encoded(NamedTuple):
     """A message as it is stored: its verbatim bytes, the body without long strings, and those strings by their hash."""
 
     verbatim: bytes
     body: bytes
     refs: str | None = None
-    payloads: dict[bytes, bytes] = field(default_factory=dict)
+    payloads: Mapping[bytes, bytes] = MappingProxyType({})
 
 
 def verbatim(message: Any, path: str = "message") -> bytes:
@@ -62,10 +62,10 @@ def encode(message: Any, path: str = "message") -> Encoded:
     """Return what is stored for a message; a value that is not JSON is refused with its path."""
     data = verbatim(message, path)
     if len(data) < LONG and _ESCAPED_SURROGATE not in data:
-        return Encoded(verbatim=data, body=_packed(data))
+        return Encoded(data, _body(message, data))
     texts = list(_strings_apart(message, ()))
     if not texts:
-        return Encoded(verbatim=data, body=_packed(data))
+        return Encoded(data, _body(message, data))
     short = message
     refs, payloads = [], {}
     for place, text in texts:
@@ -74,12 +74,8 @@ def encode(message: Any, path: str = "message") -> Encoded:
         short = _replaced(short, place, "")
         refs.append([key.hex(), *place])
         payloads[key] = zlib.compress(raw, 1)
-    return Encoded(
-        verbatim=data,
-        body=_packed(_ENCODER.encode(short).encode("ascii")),
-        refs=_ENCODER.encode(refs),
-        payloads=payloads,
-    )
+    body = _body(short, _ENCODER.encode(short).encode("ascii"))
+    return Encoded(data, body, _ENCODER.encode(refs), payloads)
 
 
 def decode(body: bytes, refs: str | None = None, payloads: Mapping[bytes, bytes] | None = None) -> Message:
@@ -105,8 +101,9 @@ def payload_keys(refs: str | None) -> list[bytes]:
 
 def is_canonical(body: bytes) -> bool:
     """Tell whether a stored body has exactly the bytes that storing it again would write."""
-    data = _unpacked(body)
-    return _ENCODER.encode(json.loads(data)).encode("ascii") == data and _packed(data) == body
+    message = json.loads(_unpacked(body))
+    data = _ENCODER.encode(message).encode("ascii")
+    return body in (_body(message, data), data) or body == zlib.compress(data, 1)
 
 
 def content_hash(raw: bytes) -> bytes:
@@ -119,11 +116,14 @@ def next_chain(chain: bytes, data: bytes) -> bytes:
     return blake2b(data, digest_size=HASH_SIZE, key=chain).digest()
 
 
-def _packed(data: bytes) -> bytes:
-    """Compress a body that consists of escapes for a good part, as text in other scripts does."""
-    if data.count(b"\\u") * _ESCAPES_WORTH_PACKING < len(data):
+def _body(message: Any, data: bytes) -> bytes:
+    """Return what is written: the verbatim bytes, or UTF-8 where they consist of escapes for a good part."""
+    if data.count(b"\\u") * _ESCAPES_WORTH_WRITING_OUT < len(data):
         return data
-    return zlib.compress(data, 1)
+    try:
+        return _WIDE_ENCODER.encode(message).encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which only an escape can hold
+        return data
 
 
 def _unpacked(body: bytes) -> bytes:

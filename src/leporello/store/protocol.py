@@ -42,7 +42,8 @@ class Ingested:
     """What storing a list did.
 
     `ids` has one entry per message of `messages[start:]`: its id, or None for a derived message. After the full
-    reconciliation `start` is 0; else only the end of the list was looked at, whatever its length.
+    reconciliation `start` is 0; else only the end of the list was looked at, whatever its length. `joined` has all ids
+    of a message that stands for several, by its index in the list.
     """
 
     ids: tuple[str | None, ...]
@@ -50,6 +51,14 @@ class Ingested:
     added: tuple[str, ...] = ()
     superseded: tuple[str, ...] = ()
     full: bool = False
+    joined: dict[int, tuple[str, ...]] = field(default_factory=dict)
+
+    def origins(self, index: int) -> tuple[str, ...]:
+        """Return the ids of the stored messages that a message of the list stands for."""
+        if index in self.joined:
+            return self.joined[index]
+        id_ = self.ids[index - self.start] if index >= self.start else None
+        return () if id_ is None else (id_,)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,6 +172,14 @@ class Candidate:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Candidates:
+    """Messages that a search found; `cut` when it ended before all that match were looked at."""
+
+    found: tuple[Candidate, ...] = ()
+    cut: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class SearchFilter:
     """What a search is limited to; None means any."""
 
@@ -227,8 +244,14 @@ class Store(Protocol):
     ) -> Ingested:
         """Store what is new in a host's whole list; `full` forces the full reconciliation."""
 
-    def emitted(self, conversation: str, messages: Sequence[tuple[Message, str | None]], *, owner: str = "") -> None:
-        """Register messages that an engine made, each with the id of the message it contains, if any."""
+    def handed_out(
+        self, conversation: str, messages: Sequence[tuple[Message, Sequence[str]]], *, owner: str = ""
+    ) -> None:
+        """Note a list that an engine hands to the host, each message with the ids of those it stands for.
+
+        One that the engine wrote stands for none. Such messages are never stored, and the next list is read on from
+        here.
+        """
 
     def supersede(self, conversation: str, ids: Iterable[str], *, owner: str = "") -> None:
         """Mark messages as taken back, for a host that knows it; they stay stored."""
@@ -341,11 +364,18 @@ class Store(Protocol):
         filter: SearchFilter,  # noqa: A002 - its name
         limit: int,
         newest_first: bool,
-    ) -> list[Candidate]:
-        """Return at most `limit` messages that match a prepared query, by score or newest first."""
+        newest: int = 0,
+    ) -> Candidates:
+        """Return at most `limit` messages that match a prepared query, by score or newest first.
 
-    def term_counts(self, terms: Sequence[str]) -> tuple[int, dict[str, int]]:
-        """Return about how many messages the index has, and about in how many each term occurs."""
+        `newest` is the number of the last message that counts, 0 for no such limit.
+        """
+
+    def term_counts(self, terms: Sequence[str], *, newest: int = 0) -> tuple[int, dict[str, int]]:
+        """Return the number of the last message in the index, and about in how many messages each term occurs.
+
+        With `newest`, as it was when that message was the last one.
+        """
 
     def index_backlog(self) -> int:
         """Return how many messages the index still lacks, at most, because the text preparation has changed."""

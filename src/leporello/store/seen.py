@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leporello.errors import MessageError
-from leporello.messages import fingerprint, is_system, role_of, text_of
+from leporello.messages import fingerprint, role_of, text_of
+from leporello.messages.types import SYSTEM_ROLES
 
 if TYPE_CHECKING:
     from leporello.messages import Message
@@ -16,8 +16,7 @@ KNOWN_PREFIXES: Final = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]")
 SUMMARY_NOTE: Final = "_compressed_summary"  # Hermes Agent's private key on a summary
 
 
-@dataclass(frozen=True, kw_only=True)
-class Seen:
+class Seen(NamedTuple):
     """A message of the host's list, as far as matching goes."""
 
     fingerprint: str
@@ -34,13 +33,13 @@ def see(message: Message, path: str = "message") -> Seen:
         raise MessageError(f"a message is a dict, not {type(message).__name__}.", path=path)
     role = role_of(message)
     text = text_of(message)
-    calls = raw_calls(message) if role == "assistant" else []
+    calls = raw_calls(message) if role == "assistant" and "tool_calls" in message else []
     return Seen(
         fingerprint=fingerprint(message),
-        call_key=_call_key(message, role, text, [id_ for id_, _, _ in calls]),
+        call_key=_call_key(message, role, text, calls) if calls or role == "tool" else None,
         size=sum(len(arguments) for _, _, arguments in calls) if calls else len(text),
         role=role,
-        system=is_system(message),
+        system=role in SYSTEM_ROLES,
         marked=text.startswith(KNOWN_PREFIXES) or bool(message.get(SUMMARY_NOTE)),
     )
 
@@ -58,20 +57,17 @@ def raw_calls(message: Any) -> list[tuple[str, str, str]]:
     return found
 
 
-def _call_key(message: Message, role: str, text: str, call_ids: list[str]) -> str | None:
+def _call_key(message: Message, role: str, text: str, calls: list[tuple[str, str, str]]) -> str | None:
     """Name a tool result by the call it answers, and an assistant's calls by their ids and the text beside them."""
     if role == "tool":
         call_id = message.get("tool_call_id")
         return _digest("result", call_id) if isinstance(call_id, str) and call_id else None
-    return _digest("calls", *call_ids, text) if call_ids and all(call_ids) else None
+    ids = [id_ for id_, _, _ in calls]
+    return _digest("calls", *ids, text) if all(ids) else None
 
 
 def _digest(*values: str) -> str:
     return blake2b("\0".join(values).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-
-Reading: TypeAlias = "dict[int, tuple[Message, Seen]]"
-"""What was read from the end of a list, by index, with a copy of each message: equal ones need not be read again."""
 
 
 def copied(value: Any) -> Any:

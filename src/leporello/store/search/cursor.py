@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -14,12 +14,12 @@ from leporello.errors import QueryError
 if TYPE_CHECKING:
     from leporello.store.protocol import SearchFilter
 
-_VERSION: Final = 1
+_VERSION: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cursor:
-    """What the next page needs to be cut from the same list: the newest message and the statistics of the first page.
+    """What the next page needs to be cut from the same list: the newest message at the time of the first page.
 
     A walk through messages goes on in a conversation, before a seq.
     """
@@ -28,8 +28,6 @@ class Cursor:
     newest: int
     offset: int = 0
     given: int = 0
-    messages: int = 0
-    counts: dict[str, int] = field(default_factory=dict)
     position: tuple[str, int] | None = None
 
 
@@ -41,8 +39,6 @@ def encode(cursor: Cursor) -> str:
         cursor.newest,
         cursor.offset,
         cursor.given,
-        cursor.messages,
-        cursor.counts,
         cursor.position,
     ]
     return base64.urlsafe_b64encode(json.dumps(values, separators=(",", ":")).encode()).decode().rstrip("=")
@@ -55,17 +51,14 @@ def decode(text: str, *, search: str) -> Cursor:
     except (binascii.Error, ValueError, RecursionError):
         values = None
     match values:
-        case [1, str(name), int(newest), int(offset), int(given), int(messages), dict(counts), position]:
+        case [2, str(name), int(newest), int(offset), int(given), position]:
             if name != search:
                 raise QueryError("The cursor belongs to another search. Repeat that search, or leave the cursor out.")
-            numbers = {term: count for term, count in counts.items() if isinstance(count, int)}
             return Cursor(
                 search=name,
                 newest=max(0, newest),
                 offset=max(0, offset),
                 given=given,
-                messages=messages,
-                counts=numbers,
                 position=_position(position),
             )
     raise QueryError("The cursor cannot be read. Use the one from the last answer as it is, or leave it out.")

@@ -1,7 +1,8 @@
 """Searching: from a text to a page of hits.
 
 An exact search ranks the newest hits of all its words; older ones follow in blocks, so that a word that is everywhere
-costs no more than a rare one. A question ranks the best hits of its rarer words together with what stands around them.
+costs no more than a rare one. A question ranks the best hits of its rarer words together with what stands around them
+(`answer`).
 A search that asks for newest first is not ranked at all.
 """
 
@@ -13,19 +14,20 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal
 
 from leporello.errors import QueryError
-from leporello.store.protocol import Candidate, SearchFilter
+from leporello.store.protocol import SearchFilter
+from leporello.store.search.answer import Asked, answered, as_candidate
 from leporello.store.search.cursor import Cursor, decode, encode, name_of
 from leporello.store.search.prepare import plain_text
 from leporello.store.search.query import Query, parse
-from leporello.store.search.rank import Ranked, Statistics, exactness, number_of, ranked
+from leporello.store.search.rank import Ranked, Statistics, exactness, ranked
 from leporello.store.search.regex import Expression, OutOfTimeError
-from leporello.store.search.scan import fits, in_batches, newest_messages
+from leporello.store.search.scan import in_batches, newest_messages
 from leporello.store.search.snippet import around, snippet
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from leporello.store.protocol import Store, Stored
+    from leporello.store.protocol import Candidate, Store, Stored
 
 MOST_HITS: Final = 200
 REGEX_SECONDS: Final = 2.0
@@ -34,15 +36,6 @@ BLOCK: Final = 32
 """Hits of an exact search that are ranked together."""
 MOST_BLOCKS: Final = 32
 """Blocks that are read for one page, when few of the hits are literal."""
-POOL: Final = 200
-"""Hits of a question that are ranked."""
-COMMON: Final = 12_000
-"""A question's words are looked for together while they occur in no more messages than this."""
-ASKED_AROUND: Final = 20
-"""The best hits of a question whose neighbours are ranked too."""
-_AROUND: Final = 2
-_SPARE: Final = 20  # room for matches that came after the first page
-_FEW: Final = 2_000
 
 Sort = Literal["relevance", "recency"]
 
@@ -110,7 +103,7 @@ def search(
     if narrowed is None:
         return SearchResult()
     name = name_of(text, scope, sort=sort, regex=regex)
-    place = decode(cursor, search=name) if cursor else Cursor(search=name, newest=0)
+    place = decode(cursor, search=name) if cursor else Cursor(search=name, newest=store.term_counts([])[0])
     asked = _Search(store=store, query=query, filter=narrowed, limit=limit, cursor=place)
     if regex:
         with Expression(text, seconds=seconds, clock=clock) as expression:
@@ -126,12 +119,11 @@ def _exact(asked: _Search) -> SearchResult | None:
     """Rank what has all the words; None when nothing has, and the words may be looked for one by one."""
     # A single phrase weighs the same in every message.
     several = len(asked.query.phrases) > 1
-    statistics = _statistics(asked, [stem for phrase in asked.query.phrases for stem in phrase.stems if several])
+    terms = dict.fromkeys(stem for phrase in asked.query.phrases for stem in phrase.stems if several)
+    messages, counts = asked.store.term_counts(list(terms), newest=asked.cursor.newest)
+    statistics = Statistics(messages=messages, counts=counts)
     result = _in_blocks(
-        asked,
-        asked.query.match_exact(),
-        lambda block: ranked(asked.query, block, statistics, question=False),
-        statistics,
+        asked, asked.query.match_exact(), lambda block: ranked(asked.query, block, statistics, question=False)
     )
     return result if result.hits or not asked.query.loose else None
 
@@ -150,16 +142,16 @@ def _as_they_come(query: Query, block: Sequence[Candidate]) -> list[Ranked]:
 
 
 class _Newest:
-    """The messages that match, newest first, fetched as far as needed; none that came after the first page."""
+    """The messages that match, newest first, fetched as far as needed; `cut` when there may be more than were found."""
 
     def __init__(self, asked: _Search, match: str) -> None:
         self._asked = asked
         self._match = match
-        self._fetched: list[Candidate] = []
+        self._fetched: Sequence[Candidate] = ()
         self._all = False
-        self.newest = asked.cursor.newest
+        self.cut = False
 
-    def block(self, number: int) -> list[Candidate]:
+    def block(self, number: int) -> Sequence[Candidate]:
         """Return a block of matches."""
         self._fetch((number + 1) * BLOCK)
         return self._fetched[number * BLOCK : (number + 1) * BLOCK]
@@ -170,21 +162,17 @@ class _Newest:
         return len(self._fetched) <= number * BLOCK
 
     def _fetch(self, count: int) -> None:
-        size = count
-        while len(self._fetched) < count and not self._all:
-            found = self._asked.store.candidates(self._match, filter=self._asked.filter, limit=size, newest_first=True)
-            self._all = len(found) < size
-            self.newest = self.newest or max((number_of(each.id) for each in found), default=0)
-            self._fetched = [each for each in found if number_of(each.id) <= self.newest]
-            size *= 2
+        if self._all or len(self._fetched) >= count:
+            return
+        asked, limit = self._asked, max(count, 2 * len(self._fetched))
+        found = asked.store.candidates(
+            self._match, filter=asked.filter, limit=limit, newest_first=True, newest=asked.cursor.newest
+        )
+        self._all = len(found.found) < limit
+        self._fetched, self.cut = found.found, found.cut
 
 
-def _in_blocks(
-    asked: _Search,
-    match: str,
-    order: Callable[[list[Candidate]], list[Ranked]],
-    statistics: Statistics | None = None,
-) -> SearchResult:
+def _in_blocks(asked: _Search, match: str, order: Callable[[Sequence[Candidate]], Sequence[Ranked]]) -> SearchResult:
     """Take a page from blocks of matches, the newest block first, each put in order."""
     matches = _Newest(asked, match)
     first = asked.cursor.offset // BLOCK
@@ -193,15 +181,15 @@ def _in_blocks(
     if len(found) > asked.limit:
         offset = page[-1][0]
     elif matches.ends_before(first + MOST_BLOCKS):
-        return _result(asked, [each for _, each in page], complete=_saw_all(asked))
+        return _result(asked, [each for _, each in page], complete=not matches.cut)
     else:
         offset = (first + MOST_BLOCKS) * BLOCK
-    place = replace(_place(asked, len(page), statistics), newest=matches.newest, offset=offset)
+    place = replace(_place(asked, len(page)), offset=offset)
     return _result(asked, [each for _, each in page], place, complete=len(found) > asked.limit)
 
 
 def _one_by_one(
-    matches: _Newest, order: Callable[[list[Candidate]], list[Ranked]], offset: int
+    matches: _Newest, order: Callable[[Sequence[Candidate]], Sequence[Ranked]], offset: int
 ) -> Iterator[tuple[int, Ranked]]:
     """Walk the blocks from an offset, each hit with the offset after it."""
     first, skip = divmod(offset, BLOCK)
@@ -215,57 +203,14 @@ def _one_by_one(
         skip = 0
 
 
-def _saw_all(asked: _Search) -> bool:
-    """Tell whether a store can be trusted to have shown all matches: of a common word it filters the newest only."""
-    scope = replace(asked.filter, conversation=None, owner="", superseded=False)
-    if scope == SearchFilter():
-        return True
-    counts = asked.store.term_counts([stem for phrase in asked.query.phrases for stem in phrase.stems])[1]
-    return min(counts.values(), default=0) <= _FEW
-
-
 def _answered(asked: _Search) -> SearchResult:
-    """Rank the best hits of a question's words, and what stands around the very best."""
-    statistics = _statistics(asked, [part for unit in asked.query.content for part in unit.split(" ")])
-    pool = _pool(asked, statistics)
-    newest = asked.cursor.newest or max((number_of(each.id) for each in pool), default=0)
-    pool = [each for each in pool if number_of(each.id) <= newest][:POOL]
-    near = _neighbours(asked, pool[:ASKED_AROUND], newest) if asked.query.question else []
-    known = {each.id for each in pool}
-    best = ranked(asked.query, [*pool, *(each for each in near if each.id not in known)], statistics, question=True)
+    """Cut a page from the ranked hits of a question."""
+    question = Asked(store=asked.store, query=asked.query, filter=asked.filter, newest=asked.cursor.newest)
+    answer = answered(question)
     start, end = asked.cursor.offset, asked.cursor.offset + asked.limit
-    page, more = best[start:end], len(best) > end
-    place = replace(_place(asked, len(page), statistics), newest=newest, offset=end) if more else None
-    return _result(asked, page, place, complete=len(pool) < POOL)
-
-
-def _pool(asked: _Search, statistics: Statistics) -> list[Candidate]:
-    """Fetch the best hits of the question's rarer words; if all are common, the newest that have two of them."""
-    counts = [(statistics.count(unit), unit) for unit in asked.query.content]
-    known = sorted(pair for pair in counts if pair[0])
-    chosen, total = [], 0
-    for count, term in known:
-        total += count
-        if total <= COMMON:
-            chosen.append(term)
-    if chosen:
-        match, newest_first = asked.query.match_natural(chosen), False
-    else:
-        match, newest_first = asked.query.match_all(term for _, term in known[:2]), True
-    if not match:
-        return []
-    limit = POOL + _SPARE
-    return asked.store.candidates(match, filter=asked.filter, limit=limit, newest_first=newest_first)
-
-
-def _neighbours(asked: _Search, best: Sequence[Candidate], newest: int) -> list[Candidate]:
-    """Return what stands directly around the best hits, if the filter allows it; each once."""
-    found: dict[str, Candidate] = {}
-    for each in best:
-        for stored in asked.store.neighbours(each.id, before=_AROUND, after=_AROUND, owner=asked.filter.owner):
-            if stored.id not in found and number_of(stored.id) <= newest and fits(stored, asked.filter):
-                found[stored.id] = _as_candidate(stored)
-    return list(found.values())
+    page = answer.hits[start:end]
+    place = replace(_place(asked, len(page)), offset=end) if len(answer.hits) > end else None
+    return _result(asked, page, place, complete=answer.complete)
 
 
 def _walk(asked: _Search, expression: Expression | None) -> SearchResult:
@@ -286,7 +231,7 @@ def _walk(asked: _Search, expression: Expression | None) -> SearchResult:
         complete = False
     goes_on = replace(_place(asked, len(page)), position=position) if position else None
     hits = [
-        _hit(_as_candidate(stored), rank=rank, score=0.0, shown=around(plain_text(stored.message), place))
+        _hit(as_candidate(stored), rank=rank, score=0.0, shown=around(plain_text(stored.message), place))
         for rank, (stored, place) in enumerate(page, start=asked.cursor.given + 1)
     ]
     return SearchResult(hits=tuple(hits), complete=complete, cursor=encode(goes_on) if goes_on else None)
@@ -302,23 +247,9 @@ def _looked_at(messages: Iterable[Stored], expression: Expression | None) -> Ite
         yield from ((stored, place) for (stored, _), place in zip(batch, places, strict=True))
 
 
-def _statistics(asked: _Search, terms: Sequence[str]) -> Statistics:
-    """Return the statistics of the first page, so that later pages are cut from the same list."""
-    if asked.cursor.counts:
-        return Statistics(messages=asked.cursor.messages, counts=asked.cursor.counts)
-    messages, counts = asked.store.term_counts(list(dict.fromkeys(terms))) if terms else (0, {})
-    return Statistics(messages=messages, counts=counts)
-
-
-def _place(asked: _Search, given: int, statistics: Statistics | None = None) -> Cursor:
+def _place(asked: _Search, given: int) -> Cursor:
     """Return the cursor behind a page of so many hits, still without its offset."""
-    return Cursor(
-        search=asked.cursor.search,
-        newest=asked.cursor.newest,
-        given=asked.cursor.given + given,
-        messages=statistics.messages if statistics else 0,
-        counts=statistics.counts if statistics else {},
-    )
+    return Cursor(search=asked.cursor.search, newest=asked.cursor.newest, given=asked.cursor.given + given)
 
 
 def _result(asked: _Search, page: Sequence[Ranked], place: Cursor | None = None, *, complete: bool) -> SearchResult:
@@ -340,19 +271,4 @@ def _hit(candidate: Candidate, *, rank: int, score: float, shown: str) -> Hit:
         time=candidate.time,
         snippet=shown,
         score=round(score, 6),
-    )
-
-
-def _as_candidate(stored: Stored) -> Candidate:
-    return Candidate(
-        id=stored.id,
-        conversation=stored.conversation,
-        seq=stored.seq,
-        place=stored.place,
-        role=stored.role,
-        name=stored.name,
-        tool=stored.tool,
-        time=stored.time,
-        score=0.0,
-        text=plain_text(stored.message),
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import unicodedata
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from leporello.messages import parts_of, text_of, tool_calls_of
@@ -42,9 +43,14 @@ _INDIC = "\u0900-\u0963\u0966-\u0dff"  # their vowel signs are marks, which \w l
 _TERM = re.compile(
     rf"[{_APART}{_SYMBOLS}]|[^\W_{_APART}{_SYMBOLS}]+(?:[{_INDIC}]+[^\W_{_APART}{_SYMBOLS}]*)*|[{_INDIC}]+"
 )
+_CHARACTERS = re.compile(
+    "[\u3005-\u3007\u3040-\u312f\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3]+"
+)  # all terms as they are
 _ALONE = re.compile(f"[{_APART}]")
+_IN_PIECES = re.compile("[\u1100-\u11ff\u3099\u309a]")
 _PIECES = re.compile("[\u1100-\u11ff]+|[\u3040-\u30ff][\u3099\u309a]")  # hangul and kana written in pieces
-_ASCII_TERM = re.compile(r"[a-z0-9]+")
+# ASCII as it is indexed: in lower case, with spaces for all that separates; other bytes stay.
+_ASCII = bytes(ord(chr(code).lower() if chr(code).isalnum() else " ") for code in range(128)) + bytes(range(128, 256))
 _SEPARATOR = re.compile(r"[\x00-/:-`{-\x7f]")  # a compatibility form may be spelt with spaces or slashes
 # Accents and points that stand after their letter, soft hyphens, joiners and variation selectors.
 _INVISIBLE = re.compile("[\u00ad\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u200c\u200d\ufe00-\ufe0f]")
@@ -67,10 +73,7 @@ def stemmed_terms(text: str) -> list[str]:
 
 def folded_terms(text: str) -> list[str]:
     """Cut a text into terms without stemming them: what an exact search compares."""
-    if text.isascii():
-        terms = _ASCII_TERM.findall(text.lower())
-    else:
-        terms = [t if t.isascii() or "\u2e80" <= t[0] <= "\ud7a3" else _folded(t) for t in _terms(text)]
+    terms = text.encode().translate(_ASCII).decode().split() if text.isascii() else _terms(text)
     return terms if max(map(len, terms), default=0) <= _LONGEST_TERM else list(_cut(terms))
 
 
@@ -80,13 +83,30 @@ def set_apart(term: str) -> bool:
 
 
 def _terms(text: str) -> list[str]:
-    whole = _PIECES.sub(lambda match: unicodedata.normalize("NFC", match[0]), text.casefold())
-    return _TERM.findall(_INVISIBLE.sub("", whole))
+    """Cut a text: between ASCII separators stand mostly words of ASCII letters, and only the others are looked into."""
+    whole = text.casefold()
+    if _IN_PIECES.search(whole):
+        whole = _PIECES.sub(lambda match: unicodedata.normalize("NFC", match[0]), whole)
+    plain = _INVISIBLE.sub("", whole).encode("utf-8", "surrogatepass").translate(_ASCII)
+    terms: list[str] = []
+    for piece in plain.decode("utf-8", "surrogatepass").split():
+        if piece.isascii():
+            terms.append(piece)
+        elif _CHARACTERS.fullmatch(piece):
+            terms += piece
+        else:
+            terms += _words(piece)
+    return terms
+
+
+@lru_cache(maxsize=1 << 14)
+def _words(piece: str) -> tuple[str, ...]:
+    return tuple(map(_folded, _TERM.findall(piece)))
 
 
 def _folded(term: str) -> str:
-    """Fold compatibility forms and accents of a word; a symbol stays as it is."""
-    if len(term) == 1 and not term.isalpha():
+    """Fold compatibility forms and accents of a word; ASCII, Chinese, kana and hangul, and symbols stay as they are."""
+    if term.isascii() or "\u2e80" <= term[0] <= "\ud7a3" or (len(term) == 1 and not term.isalpha()):
         return term
     plain = _INVISIBLE.sub("", unicodedata.normalize("NFKD", term)).casefold()
     return _SEPARATOR.sub("", plain) or term
@@ -110,9 +130,11 @@ def _redacted_pieces(message: Message) -> Iterator[str]:
 
 def _said(message: Message) -> str:
     """Return the text of a message; a tool's JSON answer is read, so that escapes do not glue words together."""
-    text = text_of(message)
-    other = [str(part["refusal"]) for part in parts_of(message) if isinstance(part.get("refusal"), str)]
-    text = "\n".join([text, *other]) if other else text
+    text = message.get("content")
+    if not isinstance(text, str):
+        text = text_of(message)
+        other = [str(part["refusal"]) for part in parts_of(message) if isinstance(part.get("refusal"), str)]
+        text = "\n".join([text, *other]) if other else text
     return "\n".join(_leaves(_json(text), keys=True)) if "\\" in text and text.lstrip()[:1] in {"{", "["} else text
 
 

@@ -87,8 +87,8 @@ class Query:
         return self.question or (len(self.phrases) > 1 and not any(phrase.quoted for phrase in self.phrases))
 
     def match_exact(self) -> str:
-        """Return the full-text expression for all phrases, "" when there are none."""
-        return self._without_excluded(" AND ".join(_quoted(phrase.stems) for phrase in self.phrases))
+        """Return the full-text expression for all phrases, "" when there are none; a quoted one may find too much."""
+        return self._without_excluded(" AND ".join(map(_near, self.phrases)))
 
     def match_natural(self, terms: Iterable[str] | None = None) -> str:
         """Return the full-text expression for any content word, or any of these terms; "" when there are none."""
@@ -152,6 +152,22 @@ def _units(phrase: Phrase) -> list[str]:
     if len(phrase.terms) > 1 and _IDENTIFIER.search(phrase.written):
         return [" ".join(phrase.stems)]
     return words
+
+
+def _near(phrase: Phrase) -> str:
+    """Return the full-text expression for a phrase.
+
+    Hits of a quoted phrase are compared with it as it is written. So the commonest words inside it need not be looked
+    for, which takes long: it is enough that the others stand as close together.
+    """
+    rare = [index for index, term in enumerate(phrase.terms) if term not in STOP_WORDS]
+    if not phrase.quoted or not rare or len(rare) == rare[-1] - rare[0] + 1:
+        return _quoted(phrase.stems)
+    sought = [*range(rare[0]), *rare, *range(rare[-1] + 1, len(phrase.terms))]
+    starts = [index for index in sought if index - 1 not in sought]
+    ends = [index for index in sought if index + 1 not in sought]
+    runs = " ".join(_quoted(phrase.stems[start : end + 1]) for start, end in zip(starts, ends, strict=True))
+    return f"NEAR({runs}, {starts[-1] - ends[0] - 1})"
 
 
 def _quoted(terms: Iterable[str]) -> str:

@@ -3,8 +3,9 @@
 A question is answered by a message, but its words are often spread over what stands around it: somebody asks where the
 keys are, somebody else answers "on the shelf". So a message's score is a sum of BM25 scores: of the message itself, of
 it with its direct neighbours, of it with three neighbours on either side, and of its whole sitting, each wider circle
-with half the weight of the message. A speaker or a date that the question names counts like the rarest of its words.
-Of equals the oldest comes first: there it was said for the first time.
+with half the weight of the message. Related words ("puppy" for "pet") count less than the question's own. A speaker or
+a date that the question names counts like the rarest of its words. Of equals the oldest comes first: there it was said
+for the first time. Behind the very best hits, every further sitting shows its best one before any shows a second.
 
 An exact search ranks by how literally the query stands in the message, then by BM25, then the newest first.
 """
@@ -14,13 +15,15 @@ from __future__ import annotations
 import math
 import re
 from bisect import bisect_left, bisect_right
+from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from leporello.store.search.counting import count, has_words, readable
-from leporello.store.search.prepare import folded_terms
+from leporello.store.search.counting import MOST_COUNTED, count, has_words, readable
+from leporello.store.search.prepare import folded_terms, stemmed_terms
+from leporello.store.search.related import related
 from leporello.store.search.stem import stem
 
 if TYPE_CHECKING:
@@ -35,11 +38,19 @@ CIRCLES: Final = {1: 0.5, 3: 0.5}
 """The weight of a message with so many neighbours on either side; alone it has the weight 1."""
 SITTING: Final = 0.5
 """The weight of all that was said without a pause."""
+RELATED: Final = 0.35
+"""The weight of related words, as a share of the word's that they are related to."""
 SPEAKER: Final = 1.0
 """The weight of the named speaker, as a share of the rarest word's."""
 DATE: Final = 1.0
 """The weight of the named month, and again of the named day, as a share of the rarest word's."""
 PAUSE: Final = 3_600.0
+HEAD: Final = 10
+"""The hits of a question that come first wherever they stand; behind them the sittings take turns."""
+
+_BEST_OF_SITTING: Final = 3  # hits by which sittings are compared
+_LONGEST_LENGTH: Final = 60_000  # characters; a longer message is no longer in its score
+_LONGEST_SPLIT: Final = 2_000  # characters of a message that are cut into words; beyond, only its terms are looked for
 
 _MONTH_NAMES: Final = "january february march april may june july august september october november december"
 _MONTHS: Final = {name: number for number, name in enumerate(_MONTH_NAMES.split(), start=1)}
@@ -66,11 +77,15 @@ class Statistics:
 
 @dataclass(frozen=True, kw_only=True)
 class Ranked:
-    """A candidate with its score; `exact` is 2 when all of the query stands in it as written, 1 in the same words."""
+    """A candidate with its score; `exact` is 2 when all of the query stands in it as written, 1 in the same words.
+
+    Hits of one sitting have the same number in `sitting`.
+    """
 
     candidate: Candidate
     score: float
     exact: int = 0
+    sitting: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +94,7 @@ class _Read:
 
     candidate: Candidate
     length: float
-    counts: tuple[int, ...]
+    counts: tuple[float, ...]
 
 
 def ranked(query: Query, candidates: Iterable[Candidate], statistics: Statistics, *, question: bool) -> list[Ranked]:
@@ -123,23 +138,54 @@ def _by_answer(query: Query, candidates: list[Candidate], statistics: Statistics
     known = set[str]().union(*speakers.values())
     named = {word for phrase in query.phrases for word in phrase.terms if word in known}
     terms = tuple(term for term in query.content if term not in set(map(stem, named))) or query.content
-    rarities = [statistics.rarity(term) for term in terms]
-    rarest = max(rarities, default=0.0)
+    own = [statistics.rarity(term) for term in terms]
+    kin = {term: _kin(term, statistics, without={*terms, *map(stem, named)}) for term in terms}
+    kin = {term: words for term, words in kin.items() if words}
+    read = [_read(candidate, terms, tuple(kin.values())) for candidate in candidates]
+    rarest = max(own, default=0.0)
     months, days, years = _dates(query)
     found = []
-    for each, score in _circled([_read(candidate, terms) for candidate in candidates], rarities):
+    for number, each, score in _circled(read, [*own, *(RELATED * statistics.rarity(term) for term in kin)]):
         # Naming all speakers prefers nobody.
         speaks = len(named) == 1 and not named.isdisjoint(speakers[each.candidate.name])
         dated = _dated(each.candidate.time, months, days, years) if months else 0
         bonus = (SPEAKER * speaks + DATE * dated) * rarest
-        found.append(Ranked(candidate=each.candidate, score=score + bonus))
-    return sorted(found, key=lambda each: (-round(each.score, 9), number_of(each.candidate.id)))
+        found.append(Ranked(candidate=each.candidate, score=score + bonus, sitting=number))
+    return _in_turns(sorted(found, key=lambda each: (-round(each.score, 9), number_of(each.candidate.id))))
 
 
-def _circled(read: list[_Read], rarities: Sequence[float]) -> Iterator[tuple[_Read, float]]:
-    """Score candidates with what stands around them."""
+def _in_turns(best: list[Ranked]) -> list[Ranked]:
+    """Keep the very best hits in front; behind them put the best one of every sitting that is not there yet."""
+    scores: dict[int, list[float]] = {}
+    for each in best:
+        scores.setdefault(each.sitting, []).append(each.score)
+    shown = {each.sitting for each in best[:HEAD]}
+    first: dict[int, Ranked] = {}
+    rest = []
+    for each in best[HEAD:]:
+        if each.sitting in shown:
+            rest.append(each)
+        else:
+            shown.add(each.sitting)
+            first[each.sitting] = each
+    order = sorted(first, key=lambda sitting: -sum(scores[sitting][:_BEST_OF_SITTING]))
+    return [*best[:HEAD], *(first[sitting] for sitting in order), *rest]
+
+
+def _kin(term: str, statistics: Statistics, *, without: set[str]) -> dict[str, float]:
+    """Return the words related to a term that occur, each with its weight: a common one says less than a rare one."""
+    rarity = statistics.rarity(term)
+    return {
+        word: min(1.0, statistics.rarity(word) / rarity)
+        for word in related(term)
+        if statistics.count(word) and word not in without
+    }
+
+
+def _circled(read: list[_Read], rarities: Sequence[float]) -> Iterator[tuple[int, _Read, float]]:
+    """Score candidates with what stands around them, each with the number of its sitting."""
     usual = _usual_length(read)
-    for sitting in _sittings(read):
+    for number, sitting in enumerate(_sittings(read)):
         places = [each.candidate.place for each in sitting]
         sums = [list(accumulate(column, initial=0)) for column in zip(*(each.counts for each in sitting), strict=True)]
         lengths = list(accumulate((each.length for each in sitting), initial=0.0))
@@ -153,7 +199,7 @@ def _circled(read: list[_Read], rarities: Sequence[float]) -> Iterator[tuple[_Re
                 length = lengths[end] - lengths[start] + usual * (width - (end - start))
                 counts = [column[end] - column[start] for column in sums]
                 score += weight * _bm25(counts, length / (usual * width), rarities)
-            yield each, score
+            yield number, each, score
 
 
 def _sittings(read: list[_Read]) -> list[list[_Read]]:
@@ -168,18 +214,25 @@ def _sittings(read: list[_Read]) -> list[list[_Read]]:
     return sittings
 
 
-def _read(candidate: Candidate, terms: Sequence[str]) -> _Read:
-    text = readable(candidate.text)
-    return _Read(
-        candidate=candidate, length=max(1.0, float(len(text))), counts=tuple(count(term, text) for term in terms)
-    )
+def _read(candidate: Candidate, terms: Sequence[str], kin: Sequence[dict[str, float]] = ()) -> _Read:
+    """Count a candidate's terms, and then, for some of them, those that are related."""
+    text = candidate.text
+    words = Counter(stemmed_terms(text[:_LONGEST_SPLIT]))
+    if len(text) <= _LONGEST_SPLIT and not any(" " in term for term in terms):
+        counts = [float(min(words[term], MOST_COUNTED)) for term in terms]
+    else:
+        counts = [float(count(term, readable(text))) for term in terms]
+    counts += [
+        max([words[word] * weight for word, weight in each.items() if word in words], default=0.0) for each in kin
+    ]
+    return _Read(candidate=candidate, length=float(min(len(text), _LONGEST_LENGTH) or 1), counts=tuple(counts))
 
 
 def _usual_length(read: Sequence[_Read]) -> float:
     return sum(each.length for each in read) / len(read) if read else 1.0
 
 
-def _bm25(counts: Sequence[int], relative_length: float, rarities: Sequence[float]) -> float:
+def _bm25(counts: Sequence[float], relative_length: float, rarities: Sequence[float]) -> float:
     damping = K1 * (1 - B + B * relative_length)
     score = 0.0
     for number, rarity in zip(counts, rarities, strict=True):

@@ -37,7 +37,10 @@ class Expression:
         self._clock = clock
         self._deadline = clock() + seconds
         self._process = subprocess.Popen(  # noqa: S603 - our own file; the expression goes through the pipe
-            [sys.executable, "-I", "-S", str(_WORKER)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-I", "-S", str(_WORKER)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,  # the compiler of expressions warns there, on the user's terminal
         )
         self._send(pattern)
 

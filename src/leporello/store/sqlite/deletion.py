@@ -23,7 +23,18 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BATCH: Final = 200
-_OF_A_CONVERSATION = ("windows", "requests", "artifacts", "emitted", "forgotten", "jobs", "leases", "covers", "nodes")
+_OF_A_CONVERSATION = (
+    "windows",
+    "requests",
+    "artifacts",
+    "emitted",
+    "handed_out",
+    "forgotten",
+    "jobs",
+    "leases",
+    "covers",
+    "nodes",
+)
 
 
 class Deletions(Part):
@@ -205,9 +216,7 @@ def _forget(connection: sqlite3.Connection, conversation: int, now: float) -> No
     )
     for table in _OF_A_CONVERSATION:
         connection.execute(f"DELETE FROM {table} WHERE conversation = ?", (conversation,))
-    connection.execute(
-        "UPDATE conversations SET deleted = ?, listed = 0, meta = '{}' WHERE id = ?", (now, conversation)
-    )
+    connection.execute("UPDATE conversations SET deleted = ?, meta = '{}' WHERE id = ?", (now, conversation))
 
 
 def _drop_unpublished(connection: sqlite3.Connection, conversation: int, first: int, last: int) -> None:

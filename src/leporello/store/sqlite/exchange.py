@@ -45,7 +45,8 @@ class Exchange(Deletions):
     def import_lines(self, lines: Iterable[str], *, conversation: str | None = None, owner: str | None = None) -> str:
         """Read an exported conversation into a new one, completely or not at all; returns its key.
 
-        `conversation` and `owner` replace those of the export. A conversation that has messages is never written to.
+        `conversation` and `owner` replace those of the export. A conversation that has messages is never written to;
+        one that was deleted gives its name to the imported one, and its tombstone goes.
         """
         numbered = ((number, _parsed(line, number)) for number, line in enumerate(lines, 1) if line.strip())
         number, head = next(numbered, (1, {}))
@@ -90,13 +91,20 @@ class Exchange(Deletions):
 
     def _refuse_existing(self, key: str, owner: str) -> None:
         with self._db.read() as connection:
-            found = find(connection, key, owner)
-            if found and found.next_seq > 1:
-                raise StoreError(
-                    f"there is a conversation {key!r} already.",
-                    place=self._db.place,
-                    hint="Give the imported one another name.",
-                )
+            self._refuse_taken(connection, key, owner)
+
+    def _refuse_taken(self, connection: sqlite3.Connection, key: str, owner: str) -> None:
+        """Refuse the name of a conversation that has messages, or had some and was not deleted as a whole."""
+        row = connection.execute(
+            "SELECT 1 FROM conversations WHERE owner = ? AND key = ? AND next_seq > 1 AND deleted IS NULL",
+            (checked(owner), checked(key)),
+        ).fetchone()
+        if row:
+            raise StoreError(
+                f"there is a conversation {key!r} already.",
+                place=self._db.place,
+                hint="Give the imported one another name.",
+            )
 
     def _read_in(self, lines: Iterator[tuple[int, dict[str, Any]]], hidden: str, owner: str) -> dict[str, Any]:
         """Store the lines batch by batch in a hidden conversation; return the last line."""
@@ -127,7 +135,8 @@ class Exchange(Deletions):
                     place="import",
                     hint="Nothing was imported; export the conversation again.",
                 )
-            connection.execute("DELETE FROM conversations WHERE owner = ? AND key = ? AND next_seq = 1", (owner, key))
+            self._refuse_taken(connection, key, owner)
+            _free_name(connection, key, owner)
             now = self._clock()
             connection.execute(
                 "UPDATE conversations SET key = ?, deleted = NULL, created = ?, updated = ?, ended = ?, meta = ?"
@@ -150,6 +159,14 @@ class Exchange(Deletions):
             with self._db.write() as connection:
                 connection.execute("DELETE FROM tombstones WHERE conversation = ?", (found.id,))
                 connection.execute("DELETE FROM conversations WHERE id = ?", (found.id,))
+
+
+def _free_name(connection: sqlite3.Connection, key: str, owner: str) -> None:
+    """Remove what is left of a conversation that was deleted, or that never had a message."""
+    found = find(connection, key, owner)
+    if found:
+        connection.execute("DELETE FROM tombstones WHERE conversation = ?", (found.id,))
+        connection.execute("DELETE FROM conversations WHERE id = ?", (found.id,))
 
 
 _EXPECTED = 'Its first line should be {"leporello": 1, "conversation": ...}.'

@@ -4,15 +4,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import json
+from typing import TYPE_CHECKING, Any, Final
 
-from leporello.store.match import Row
+from leporello.store.known import HandedOut, Row
 from leporello.store.sqlite.part import chunks, placeholders
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Iterator
 
+    from leporello.store.known import Origins
+
+MARK: Final = 16  # bytes of a fingerprint
 _COLUMNS = "id, place, fingerprint, call_key, size, role"
 _LIVE = "conversation = ? AND state = 0 AND kind = 0"
 
@@ -26,7 +30,7 @@ class SQLiteHistory:
 
     def newest(self, count: int) -> list[Row]:
         """Return the newest live rows, the newest first."""
-        return self._rows(f"{_LIVE} ORDER BY place DESC, id DESC LIMIT ?", count)
+        return list(self._rows(f"{_LIVE} ORDER BY place DESC, id DESC LIMIT ?", count))
 
     def rows(self, fingerprints: Collection[str], call_keys: Collection[str], ids: Collection[int]) -> list[Row]:
         """Return the live rows that have one of these fingerprints, call keys or ids."""
@@ -38,7 +42,11 @@ class SQLiteHistory:
         """Return the live rows between two places, in order; None: from the first, or to the last."""
         low = float("-inf") if after is None else after
         high = float("inf") if before is None else before
-        return self._rows(f"{_LIVE} AND place > ? AND place < ? ORDER BY place, id", low, high)
+        return list(self._rows(f"{_LIVE} AND place > ? AND place < ? ORDER BY place, id", low, high))
+
+    def following(self, after: float | None) -> Iterator[Row]:
+        """Walk the live rows behind a place, in order; None: from the first."""
+        return self._rows(f"{_LIVE} AND place > ? ORDER BY place, id", float("-inf") if after is None else after)
 
     def systems(self, fingerprints: Collection[str]) -> dict[str, int]:
         """Return the ids of stored system messages by fingerprint."""
@@ -52,17 +60,32 @@ class SQLiteHistory:
             found.update((mark.hex(), id_) for mark, id_ in rows)
         return found
 
-    def emitted(self, fingerprints: Collection[str]) -> dict[str, int | None]:
-        """Return those that an engine made, with the id of the message each contains."""
-        found: dict[str, int | None] = {}
+    def emitted(self, fingerprints: Collection[str]) -> dict[str, tuple[Origins, ...]]:
+        """Return those that an engine made, each with what it stood for, perhaps in several places."""
+        found: dict[str, tuple[Origins, ...]] = {}
         for chunk in chunks([bytes.fromhex(mark) for mark in fingerprints]):
             rows = self._connection.execute(
-                "SELECT fingerprint, origin FROM emitted"
+                "SELECT fingerprint, origins FROM emitted"
                 f" WHERE conversation = ? AND fingerprint IN ({placeholders(chunk)})",
                 (self._conversation, *chunk),
             )
-            found.update((mark.hex(), origin) for mark, origin in rows)
+            for mark, origins in rows:
+                found[mark.hex()] = (*found.get(mark.hex(), ()), tuple(map(int, origins.split())))
         return found
+
+    def handed_out(self) -> HandedOut | None:
+        """Return the list that an engine handed out last."""
+        row = self._connection.execute(
+            "SELECT marks, origins, newest FROM handed_out WHERE conversation = ?", (self._conversation,)
+        ).fetchone()
+        if row is None:
+            return None
+        marks, origins, newest = row
+        return HandedOut(
+            marks=tuple(marks[start : start + MARK].hex() for start in range(0, len(marks), MARK)),
+            origins=tuple(map(tuple, json.loads(origins))),
+            newest=newest,
+        )
 
     def forgotten(self, marks: Collection[str]) -> set[str]:
         """Return those fingerprints and call keys that belonged to messages which were deleted on purpose."""
@@ -82,9 +105,9 @@ class SQLiteHistory:
             for row in self._rows(f"{_LIVE} AND {column} IN ({placeholders(chunk)})", *chunk)
         ]
 
-    def _rows(self, where: str, *values: Any) -> list[Row]:
+    def _rows(self, where: str, *values: Any) -> Iterator[Row]:
         rows = self._connection.execute(f"SELECT {_COLUMNS} FROM messages WHERE {where}", (self._conversation, *values))
-        return [
+        return (
             Row(id_, place, mark.hex(), key.hex() if key else None, size, role)
             for id_, place, mark, key, size, role in rows
-        ]
+        )

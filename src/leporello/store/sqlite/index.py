@@ -6,18 +6,14 @@ every write or all at once by `rebuild_index`. Each row also holds two terms tha
 conversation and one for the owner, so that a search within either costs nothing for what lies outside.
 """
 
-# ruff: noqa: S608 - statements are put together from constants; values are always bound
-
 from __future__ import annotations
 
-from functools import lru_cache
-from hashlib import blake2b
-from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from leporello.errors import StoreError
-from leporello.store.protocol import Candidate, Finding
-from leporello.store.search.prepare import FTS_DDL, PREPARE_VERSION, plain_text, prepared_text
+from leporello.store.protocol import Finding
+from leporello.store.search.prepare import FTS_DDL, PREPARE_VERSION, prepared_text
+from leporello.store.sqlite.candidates import Match, conversation_term, matching, owner_term, term_count
 from leporello.store.sqlite.part import Part, column_text, find
 from leporello.store.sqlite.reading import load
 
@@ -25,32 +21,22 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Sequence
 
-    from leporello.store.protocol import SearchFilter, Stored
+    from leporello.store.protocol import Candidates, SearchFilter
     from leporello.store.sqlite.part import Conversation
 
-SCANNED: Final = 8_000  # hits that are looked at, newest first, for those that pass a filter
-SCORED: Final = 12_000  # hits whose score is worked out, the newest ones
-COUNTED: Final = 2_000  # hits of a term that are counted; beyond, their number is estimated
 CATCH_UP: Final = 50  # messages of an outdated index that each write brings up to date
 _BATCH: Final = 500
-
-_CONVERSATION, _OWNER = "\ue000", "\ue001"  # private-use characters: no prepared text has them
-
-
-def conversation_term(number: int) -> str:
-    """Return the term that stands for a conversation in the index."""
-    return f"{_CONVERSATION}{number}"
-
-
-@lru_cache(maxsize=1024)
-def owner_term(owner: str) -> str:
-    """Return the term that stands for an owner in the index."""
-    return f"{_OWNER}{blake2b(owner.encode(), digest_size=5).hexdigest()}"
 
 
 def row_text(prepared: str, conversation: int, owner: str) -> str:
     """Return the whole text of a message's index row."""
     return column_text(f"{prepared} {conversation_term(conversation)} {owner_term(owner)}")
+
+
+def ensure_index(connection: sqlite3.Connection) -> None:
+    """Make an index when there is none of this version yet."""
+    if _get(connection, "prepare_version") != PREPARE_VERSION:
+        make_index(connection)
 
 
 def make_index(connection: sqlite3.Connection) -> None:
@@ -109,22 +95,24 @@ class Index(Part):
         filter: SearchFilter,  # noqa: A002 - its name
         limit: int,
         newest_first: bool,
-    ) -> list[Candidate]:
+        newest: int = 0,
+    ) -> Candidates:
         """Return at most `limit` messages that match a prepared query, by score or newest first.
 
         A filter on conversation or owner narrows the search itself. What a very common word finds is bounded: only the
-        newest hits are looked at.
+        newest hits are looked at, and `cut` says so. `newest` is the number of the last message that counts.
         """
         with self._db.read() as connection:
-            hits = _hits(connection, match, filter, limit, newest_first=newest_first)
-            stored = load(connection, [id_ for id_, _ in hits])
-        return [_candidate(stored[id_], score) for id_, score in hits]
+            return matching(
+                connection, Match(text=match, filter=filter, newest=newest), limit, newest_first=newest_first
+            )
 
-    def term_counts(self, terms: Sequence[str]) -> tuple[int, dict[str, int]]:
-        """Return about how many messages the index has, and about in how many each term occurs."""
+    def term_counts(self, terms: Sequence[str], *, newest: int = 0) -> tuple[int, dict[str, int]]:
+        """Return the number of the last message in the index, and about in how many messages each term occurs."""
         with self._db.read() as connection:
             last = connection.execute("SELECT coalesce(max(id), 0) FROM search_docsize").fetchone()[0]
-            return last, {term: _term_count(connection, term, last) for term in terms}
+            last = min(last, newest) if newest else last
+            return last, {term: term_count(connection, term, last) for term in terms}
 
     def index_backlog(self) -> int:
         """Return how many messages the index still lacks, at most, because the text preparation has changed."""
@@ -199,94 +187,6 @@ def _varint(data: bytes) -> int:
     for byte in data:
         value = value << 7 | byte & 0x7F
     return value
-
-
-def _hits(
-    connection: sqlite3.Connection,
-    match: str,
-    filter: SearchFilter,  # noqa: A002 - its name
-    limit: int,
-    *,
-    newest_first: bool,
-) -> list[tuple[int, float]]:
-    scope = _scope(connection, filter)
-    scoped = f'({match}) AND "{scope}"' if scope else match
-    wheres, values = _conditions(filter)
-    if newest_first:
-        return _newest(connection, scoped, wheres, values, limit)
-    return connection.execute(
-        "SELECT h.id, h.score FROM (SELECT rowid AS id, -bm25(search) AS score FROM search WHERE search MATCH ?"
-        " AND +rowid IN (SELECT rowid FROM search WHERE search MATCH ? ORDER BY rowid DESC LIMIT ?)) h"
-        f" CROSS JOIN messages m ON m.id = h.id JOIN conversations c ON c.id = m.conversation WHERE {wheres}"
-        " ORDER BY h.score DESC, h.id DESC LIMIT ?",
-        (match, scoped, SCORED, *values, limit),
-    ).fetchall()
-
-
-def _newest(
-    connection: sqlite3.Connection, match: str, wheres: str, values: list[Any], limit: int
-) -> list[tuple[int, float]]:
-    """Walk the hits, newest first, until enough of them pass the filters."""
-    rows = connection.execute(
-        f"SELECT m.id, {wheres} FROM search CROSS JOIN messages m ON m.id = search.rowid"
-        " JOIN conversations c ON c.id = m.conversation WHERE search MATCH ? ORDER BY search.rowid DESC LIMIT ?",
-        (*values, match, SCANNED),
-    )
-    return list(islice(((number, 0.0) for number, passes in rows if passes), limit))
-
-
-def _scope(connection: sqlite3.Connection, filter: SearchFilter) -> str:  # noqa: A002 - its name
-    """Return the term that narrows a search, or "" when all there is belongs to the one who asks."""
-    if filter.conversation is not None:
-        found = find(connection, filter.conversation, filter.owner)
-        return conversation_term(found.id) if found else conversation_term(0)
-    others = connection.execute("SELECT 1 FROM conversations WHERE owner <> ? LIMIT 1", (filter.owner,)).fetchone()
-    return owner_term(filter.owner) if others else ""
-
-
-def _conditions(filter: SearchFilter) -> tuple[str, list[Any]]:  # noqa: A002 - its name
-    conditions: list[tuple[str, Any]] = [("c.owner = ?", filter.owner)]
-    if filter.conversation is not None:
-        conditions.append(("c.key = ?", filter.conversation))
-    if not filter.superseded:
-        conditions.append(("m.state = ?", 0))
-    if filter.role is not None:
-        conditions.append(("m.role = ?", filter.role))
-    if filter.name is not None:
-        conditions.append(("m.name = ? COLLATE NOCASE", filter.name))
-    if filter.tool is not None:
-        conditions.append(("instr(' ' || m.tool || ' ', ' ' || ? || ' ')", filter.tool))
-    if filter.since is not None:
-        conditions.append(("m.time >= ?", filter.since))
-    if filter.until is not None:
-        conditions.append(("m.time <= ?", filter.until))
-    return " AND ".join(text for text, _ in conditions), [value for _, value in conditions]
-
-
-def _candidate(stored: Stored, score: float) -> Candidate:
-    return Candidate(
-        id=stored.id,
-        conversation=stored.conversation,
-        seq=stored.seq,
-        place=stored.place,
-        role=stored.role,
-        name=stored.name,
-        tool=stored.tool,
-        time=stored.time,
-        score=score,
-        text=plain_text(stored.message),
-    )
-
-
-def _term_count(connection: sqlite3.Connection, term: str, last: int) -> int:
-    """Count the messages with a term; a number beyond `COUNTED` is estimated from the newest ones."""
-    quoted = term.replace('"', '""')
-    count, lowest = connection.execute(
-        "SELECT count(*), min(id) FROM"
-        " (SELECT rowid AS id FROM search WHERE search MATCH ? ORDER BY rowid DESC LIMIT ?)",
-        (f'"{column_text(quoted)}"', COUNTED),
-    ).fetchone()
-    return int(count if count < COUNTED else count * last / (last - lowest + 1))
 
 
 def _get(connection: sqlite3.Connection, key: str) -> int:

@@ -7,12 +7,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leporello.messages import fingerprint
-from leporello.store.match import REACH, RUN, Plan, full_plan, quick_plan
+from leporello.store.match import full_plan
 from leporello.store.protocol import Ingested
+from leporello.store.quick import RUN, extended, quick_plan, remembered
 from leporello.store.sqlite.history import SQLiteHistory
-from leporello.store.sqlite.part import Conversation, Part, chunks, find, number_of, opened, placeholders
+from leporello.store.sqlite.part import Conversation, Part, chunks, find, number_of, opened, placeholders, to_json
 from leporello.store.sqlite.reading import load
-from leporello.store.sqlite.writing import answered_call, call_names, insert, prepare
+from leporello.store.sqlite.writing import are_named, call_names, insert, prepare
 
 if TYPE_CHECKING:
     import sqlite3
@@ -20,25 +21,27 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from leporello.messages import Message
+    from leporello.store.known import Origins, Plan
     from leporello.store.protocol import Stored
-    from leporello.store.seen import Reading
+    from leporello.store.quick import Reading, Version
     from leporello.store.sqlite.writing import Prepared
 
 PAGE: Final = 256
 REMEMBERED: Final = 256
-_NEW = Conversation(id=0, owner="", next_seq=1, chain=b"", revision=0, listed=0, ended=False)
+_NEW = Conversation(id=0, owner="", next_seq=1, chain=b"", revision=0, ended=False)
 
 
 class Messages(Part):
     """What was said."""
 
     _readings: OrderedDict[tuple[str, str], Reading]
-    """Conversations that were reconciled since this store was opened, and what was read from the end of each list."""
+    """What is remembered of the lists that were stored since this store was opened."""
 
     def append(self, conversation: str, messages: Sequence[Message], *, owner: str = "") -> tuple[str, ...]:
         """Append messages by position, for a host that knows what is new; returns their ids."""
         tools = call_names(messages)
-        tools |= self._recent_calls(conversation, owner, [m for m in messages if answered_call(m) not in {"", *tools}])
+        if not are_named(messages, tools):
+            tools |= self._recent_calls(conversation, owner)
         prepared = [prepare(message, f"messages[{n}]", tools) for n, message in enumerate(messages)]
         with self._db.write() as connection:
             found = opened(connection, conversation, owner, self._clock())
@@ -53,7 +56,13 @@ class Messages(Part):
             numbers = insert(connection, found, rows, self._clock())
         known |= dict(zip(new, numbers, strict=False))
         said = iter(numbers[len(new) :])
-        return tuple(f"m{known[row.seen.fingerprint] if row.seen.system else next(said)}" for row in prepared)
+        stored = [known[row.seen.fingerprint] if row.seen.system else next(said) for row in prepared]
+        reading = self._readings.get((owner, conversation))
+        if reading and reading.version == found.version:
+            now = (found.id, found.revision + 1)
+            longer = extended(reading, messages, [row.seen for row in prepared], stored, now)
+            self._remember((owner, conversation), longer)
+        return tuple(f"m{number}" for number in stored)
 
     def ingest(
         self, conversation: str, messages: Sequence[Message], *, owner: str = "", full: bool = False
@@ -62,28 +71,44 @@ class Messages(Part):
 
         With `full` messages that the host took back count as undone even when nothing new follows them.
         """
-        reading = self._readings.get((owner, conversation))
-        reading = None if reading is None else dict(reading)
+        reading = None if full else self._readings.get((owner, conversation))
         with self._db.read() as connection:
             found = find(connection, conversation, owner) or _NEW
-            plan = _plan(connection, found, messages, None if full else reading, settle=full)
-        prepared = _prepared(plan, messages, reading or {})
-        ids: dict[int, int] = {}
-        if _changes(plan, found, messages):
-            plan, ids = self._store(conversation, owner, messages, found, plan, prepared, settle=full)
-        self._remember((owner, conversation), reading or {}, len(messages))
-        return _ingested(plan, ids, len(messages))
+            plan = _plan(connection, found, messages, reading, settle=full)
+        version = found.version
+        stored: dict[int, int] = {}
+        if plan.added or plan.superseded or found.ended:
+            prepared = _prepared(plan, messages)
+            plan, stored, version = self._store(conversation, owner, messages, found, plan, prepared, settle=full)
+        origins = _origins(plan, stored)
+        longer = remembered(messages, plan, origins, version, reading) if plan.settled else None
+        self._remember((owner, conversation), longer)
+        return _ingested(plan, origins, stored, len(messages))
 
-    def emitted(self, conversation: str, messages: Sequence[tuple[Message, str | None]], *, owner: str = "") -> None:
-        """Register messages that an engine made, each with the id of the message it contains, if any."""
-        rows = [(bytes.fromhex(fingerprint(made)), origin and number_of(origin, "m")) for made, origin in messages]
+    def handed_out(
+        self, conversation: str, messages: Sequence[tuple[Message, Sequence[str]]], *, owner: str = ""
+    ) -> None:
+        """Note a list that an engine hands to the host, each message with the ids of those it stands for.
+
+        One that the engine wrote stands for none. Such messages are never stored, and the next list is read on from
+        here.
+        """
+        marks = [bytes.fromhex(fingerprint(message)) for message, _ in messages]
+        origins = [[number for id_ in ids if (number := number_of(id_, "m")) is not None] for _, ids in messages]
         with self._db.write() as connection:
             found = opened(connection, conversation, owner, self._clock())
+            history = SQLiteHistory(connection, found.id)
+            newest = history.newest(1)
+            made = _made(connection, found.id, zip(marks, origins, strict=True))
             connection.executemany(
-                "INSERT INTO emitted (conversation, fingerprint, origin) VALUES (?, ?, ?)"
-                " ON CONFLICT (conversation, fingerprint) DO UPDATE SET origin = excluded.origin",
-                [(found.id, mark, origin) for mark, origin in rows],
+                "INSERT OR IGNORE INTO emitted (conversation, fingerprint, origins) VALUES (?, ?, ?)",
+                [(found.id, mark, " ".join(map(str, numbers))) for mark, numbers in made],
             )
+            connection.execute(
+                "INSERT OR REPLACE INTO handed_out (conversation, newest, marks, origins) VALUES (?, ?, ?, ?)",
+                (found.id, newest[0].id if newest else 0, b"".join(marks), to_json(origins)),
+            )
+        self._remember((owner, conversation), None)
 
     def supersede(self, conversation: str, ids: Iterable[str], *, owner: str = "") -> None:
         """Mark messages as taken back, for a host that knows it; they stay stored."""
@@ -154,32 +179,35 @@ class Messages(Part):
         prepared: dict[int, Prepared],
         *,
         settle: bool,
-    ) -> tuple[Plan, dict[int, int]]:
-        """Carry out a plan; when somebody else wrote in between, make a new one first."""
+    ) -> tuple[Plan, dict[int, int], Version]:
+        """Carry out a plan, made anew when somebody else wrote in between; return it, new numbers, and the version."""
         with self._db.write() as connection:
             now = opened(connection, conversation, owner, self._clock())
             if plan.crowded:
                 _renumber(connection, now.id)
             if plan.crowded or now.revision != found.revision:
                 plan = _plan(connection, now, messages, None, settle=settle)
-                prepared = _prepared(plan, messages, {})
+                prepared = _prepared(plan, messages)
             rows = [(prepared[addition.index], addition.place) for addition in plan.added]
             _supersede(connection, now.id, plan.superseded)
             numbers = insert(connection, now, rows, self._clock())
-            connection.execute("UPDATE conversations SET listed = ? WHERE id = ?", (len(messages), now.id))
-        return plan, dict(zip((addition.index for addition in plan.added), numbers, strict=True))
+            revision: int = connection.execute("SELECT revision FROM conversations WHERE id = ?", (now.id,)).fetchone()[
+                0
+            ]
+        return plan, dict(zip((addition.index for addition in plan.added), numbers, strict=True)), (now.id, revision)
 
-    def _remember(self, key: tuple[str, str], reading: Reading, length: int) -> None:
-        """Keep what was read from the end of a list, for the next time; of many conversations, the last ones."""
-        self._readings[key] = {index: read for index, read in reading.items() if index >= length - RUN - REACH}
+    def _remember(self, key: tuple[str, str], reading: Reading | None) -> None:
+        """Keep what was read from a list for the next time; of many conversations, the last ones."""
+        if reading is None:
+            self._readings.pop(key, None)
+            return
+        self._readings[key] = reading
         self._readings.move_to_end(key)
         while len(self._readings) > REMEMBERED:
             self._readings.popitem(last=False)
 
-    def _recent_calls(self, conversation: str, owner: str, messages: Sequence[Message]) -> dict[str, str]:
-        """Return the names of the tools that were called last, when there are messages that need them."""
-        if not messages:
-            return {}
+    def _recent_calls(self, conversation: str, owner: str) -> dict[str, str]:
+        """Return the names of the tools that were called last."""
         with self._db.read() as connection:
             found = find(connection, conversation, owner)
             rows = connection.execute(
@@ -224,38 +252,51 @@ def _plan(
 ) -> Plan:
     """Decide what a list means; without an earlier reading, or when it got shorter, by the whole list."""
     history = SQLiteHistory(connection, found.id)
-    quick = None if reading is None or len(messages) < found.listed else quick_plan(history, messages, reading)
+    quick = None
+    if reading is not None and len(messages) >= reading.length:
+        quick = quick_plan(history, messages, reading, found.version)
     return quick or full_plan(history, messages, settle=settle)
 
 
-def _changes(plan: Plan, found: Conversation, messages: Sequence[Message]) -> bool:
-    """Tell whether there is anything to write."""
-    changed = bool(plan.added or plan.superseded) or found.ended
-    return changed or (bool(found.id) and found.listed != len(messages))
+def _prepared(plan: Plan, messages: Sequence[Message]) -> dict[int, Prepared]:
+    new = {addition.index: messages[addition.index] for addition in plan.added}
+    tools = call_names(new.values())
+    if not are_named(new.values(), tools):
+        tools = call_names(messages[max(0, min(new) - RUN) :])
+    return {n: prepare(message, f"messages[{n}]", tools, plan.seen[n]) for n, message in new.items()}
 
 
-def _prepared(plan: Plan, messages: Sequence[Message], reading: Reading) -> dict[int, Prepared]:
-    indexes = [addition.index for addition in plan.added]
-    around = messages[max(0, indexes[0] - RUN) :] if indexes else ()
-    tools = call_names(around)
-    prepared = {}
-    for index in indexes:
-        message, seen = reading.get(index, (None, None))
-        current = seen if message == messages[index] else None
-        prepared[index] = prepare(messages[index], f"messages[{index}]", tools, current)
-    return prepared
+def _origins(plan: Plan, stored: dict[int, int]) -> dict[int, Origins]:
+    """Return what the messages of a list stand for, now that the new ones are stored."""
+    origins = plan.known | {index: (number,) for index, number in stored.items()}
+    return origins | {index: origins[first] for index, first in plan.repeated.items()}
 
 
-def _ingested(plan: Plan, stored: dict[int, int], length: int) -> Ingested:
-    numbers = plan.known | stored
-    numbers |= {index: numbers[first] for index, first in plan.repeated.items()}
+def _ingested(plan: Plan, origins: dict[int, Origins], stored: dict[int, int], length: int) -> Ingested:
     return Ingested(
-        ids=tuple(f"m{numbers[n]}" if n in numbers else None for n in range(plan.start, length)),
+        ids=tuple(f"m{origins[n][0]}" if n in origins else None for n in range(plan.start, length)),
         start=plan.start,
         added=tuple(f"m{number}" for number in stored.values()),
         superseded=tuple(f"m{number}" for number in plan.superseded),
         full=plan.full,
+        joined={n: tuple(f"m{number}" for number in found) for n, found in origins.items() if len(found) > 1},
     )
+
+
+def _made(
+    connection: sqlite3.Connection, conversation: int, messages: Iterable[tuple[bytes, list[int]]]
+) -> list[tuple[bytes, list[int]]]:
+    """Return those messages of a list that are not simply a stored one."""
+    listed = list(messages)
+    kept: dict[int, bytes] = {}
+    for chunk in chunks([numbers[0] for _, numbers in listed if len(numbers) == 1]):
+        kept.update(
+            connection.execute(
+                f"SELECT id, fingerprint FROM messages WHERE conversation = ? AND id IN ({placeholders(chunk)})",
+                (conversation, *chunk),
+            )
+        )
+    return [(mark, numbers) for mark, numbers in listed if len(numbers) != 1 or kept.get(numbers[0]) != mark]
 
 
 def _supersede(connection: sqlite3.Connection, conversation: int, numbers: Sequence[int]) -> None:

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from leporello.errors import StoreError
-from leporello.store.sqlite.index import make_index
+from leporello.store.sqlite.index import ensure_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +55,7 @@ def migrate(connection: sqlite3.Connection, place: str, *, busy_seconds: float) 
                         connection.execute(statement)
                     connection.execute(f"PRAGMA user_version = {number}")
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            make_index(connection)
+            ensure_index(connection)
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:

@@ -33,23 +33,24 @@ class Conversation:
     next_seq: int
     chain: bytes
     revision: int
-    listed: int
     ended: bool
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Its number and how often it was changed: the same as before when nothing was."""
+        return self.id, self.revision
 
 
 def find(connection: sqlite3.Connection, key: str, owner: str) -> Conversation | None:
     """Return a conversation, or None."""
     row = connection.execute(
-        "SELECT id, owner, next_seq, chain, revision, listed, ended IS NOT NULL FROM conversations"
-        " WHERE owner = ? AND key = ?",
+        "SELECT id, owner, next_seq, chain, revision, ended IS NOT NULL FROM conversations WHERE owner = ? AND key = ?",
         (checked(owner), checked(key)),
     ).fetchone()
     if row is None:
         return None
-    id_, owner, next_seq, chain, revision, listed, ended = row
-    return Conversation(
-        id=id_, owner=owner, next_seq=next_seq, chain=chain, revision=revision, listed=listed, ended=bool(ended)
-    )
+    id_, owner, next_seq, chain, revision, ended = row
+    return Conversation(id=id_, owner=owner, next_seq=next_seq, chain=chain, revision=revision, ended=bool(ended))
 
 
 def opened(connection: sqlite3.Connection, key: str, owner: str, now: float) -> Conversation:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leporello.messages import role_of
 from leporello.store.codec import encode, next_chain, payload_keys
@@ -17,7 +16,7 @@ from leporello.tokens import count_message
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from leporello.messages import Message
     from leporello.store.codec import Encoded
@@ -25,8 +24,13 @@ if TYPE_CHECKING:
     from leporello.store.sqlite.part import Conversation
 
 
-@dataclass(frozen=True, kw_only=True)
-class Prepared:
+INSERT_MESSAGE: Final = (
+    "INSERT INTO messages (id, conversation, seq, place, kind, state, time, tokens, size, role, name, tool,"
+    " fingerprint, call_key, chain, refs, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+)
+
+
+class Prepared(NamedTuple):
     """A message, ready to be written."""
 
     encoded: Encoded
@@ -53,12 +57,17 @@ def prepare(message: Message, path: str, tools: Mapping[str, str], seen: Seen | 
     )
 
 
-def call_names(messages: Sequence[Message]) -> dict[str, str]:
+def call_names(messages: Iterable[Message]) -> dict[str, str]:
     """Return the names of called tools by the id of the call."""
     return {id_: name for message in messages for id_, name, _ in raw_calls(message)}
 
 
-def answered_call(message: Message) -> str:
+def are_named(messages: Iterable[Message], tools: Mapping[str, str]) -> bool:
+    """Tell whether the tools are known that these results are from."""
+    return all(not call_id or call_id in tools for call_id in map(_answered_call, messages))
+
+
+def _answered_call(message: Message) -> str:
     """Return the id of the call that a tool result answers when it does not say itself which tool it is from, or ""."""
     call_id = message.get("tool_call_id") if role_of(message) == "tool" and not message.get("name") else ""
     return call_id if isinstance(call_id, str) else ""
@@ -69,7 +78,7 @@ def _tool(message: Message, role: str, tools: Mapping[str, str]) -> str:
     if role != "tool":
         return " ".join(dict.fromkeys(name for _, name, _ in raw_calls(message)))
     name = message.get("name")
-    return name if isinstance(name, str) and name else tools.get(answered_call(message), "")
+    return name if isinstance(name, str) and name else tools.get(_answered_call(message), "")
 
 
 def seconds_of(timestamp: Any) -> float | None:
@@ -101,15 +110,14 @@ def insert(
         seq += 1
     numbers = insert_rows(connection, conversation, new)
     connection.execute(
-        "UPDATE conversations SET next_seq = ?, chain = ?, revision = revision + 1, updated = ?, ended = NULL,"
-        " deleted = NULL WHERE id = ?",
+        "UPDATE conversations SET next_seq = ?, chain = ?, revision = revision + 1, updated = ?,"
+        " ended = NULL, deleted = NULL WHERE id = ?",
         (seq, chain, now, conversation.id),
     )
     return numbers
 
 
-@dataclass(frozen=True, kw_only=True)
-class NewRow:
+class NewRow(NamedTuple):
     """A prepared message with its place in the conversation."""
 
     prepared: Prepared
@@ -130,9 +138,7 @@ def insert_rows(connection: sqlite3.Connection, conversation: Conversation, rows
         [payload for row in rows for payload in _payloads(row.prepared)],
     )
     connection.executemany(
-        "INSERT INTO messages (id, conversation, seq, place, kind, state, time, tokens, size, role, name, tool,"
-        " fingerprint, call_key, chain, refs, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        [(number, conversation.id, *_columns(row)) for number, row in zip(numbers, rows, strict=True)],
+        INSERT_MESSAGE, [(number, conversation.id, *columns_of(row)) for number, row in zip(numbers, rows, strict=True)]
     )
     add_to_index(
         connection,
@@ -149,7 +155,8 @@ def _payloads(row: Prepared) -> list[tuple[bytes, bytes]]:
     return [(key, row.encoded.payloads[key]) for key in payload_keys(row.encoded.refs)]
 
 
-def _columns(row: NewRow) -> tuple[Any, ...]:
+def columns_of(row: NewRow) -> tuple[Any, ...]:
+    """Return what `INSERT_MESSAGE` writes after the number of the message and of its conversation."""
     prepared, seen = row.prepared, row.prepared.seen
     return (
         row.seq,

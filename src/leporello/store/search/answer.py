@@ -1,0 +1,127 @@
+"""What a question is answered from: hits of its words, of related words, and what stands around the very best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from leporello.store.protocol import Candidate, Candidates
+from leporello.store.search.prepare import plain_text
+from leporello.store.search.rank import Ranked, Statistics, number_of, ranked
+from leporello.store.search.related import related
+from leporello.store.search.scan import fits
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from leporello.store.protocol import SearchFilter, Store, Stored
+    from leporello.store.search.query import Query
+
+POOL: Final = 300
+"""Hits of a question's words that are ranked."""
+COMMON: Final = 12_000
+"""A question's words are looked for together while they occur in no more messages than this."""
+RELATED_POOL: Final = 100
+"""Hits of related words that are ranked too."""
+RELATED_COMMON: Final = 4_000
+"""Related words are looked for together while they occur in no more messages than this."""
+ASKED_AROUND: Final = 20
+"""The best hits whose neighbours are ranked too."""
+_AROUND: Final = 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """Ranked hits of a question; not `complete` when its words have more."""
+
+    hits: list[Ranked]
+    complete: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A question, who may be searched, and the number of the last message that counts."""
+
+    store: Store
+    query: Query
+    filter: SearchFilter
+    newest: int
+
+
+def answered(asked: Asked) -> Answer:
+    """Rank the best hits of a question's words, with related words and what stands around the very best."""
+    words = [part for unit in asked.query.content for part in unit.split(" ")]
+    kin = list(dict.fromkeys(word for unit in asked.query.content for word in related(unit)))
+    messages, counts = asked.store.term_counts(
+        list(dict.fromkeys([*words, *kin])) if asked.query.question else words, newest=asked.newest
+    )
+    statistics = Statistics(messages=messages, counts=counts)
+    pool, complete = _pool(asked, statistics)
+    if asked.query.question:
+        beside = [*_related(asked, kin, statistics), *_neighbours(asked, pool[:ASKED_AROUND])]
+        known = {each.id for each in pool}
+        pool = [*pool, *{each.id: each for each in beside if each.id not in known}.values()]
+    return Answer(hits=ranked(asked.query, pool, statistics, question=True), complete=complete)
+
+
+def as_candidate(stored: Stored) -> Candidate:
+    """Return a stored message as one that a search found."""
+    return Candidate(
+        id=stored.id,
+        conversation=stored.conversation,
+        seq=stored.seq,
+        place=stored.place,
+        role=stored.role,
+        name=stored.name,
+        tool=stored.tool,
+        time=stored.time,
+        score=0.0,
+        text=plain_text(stored.message),
+    )
+
+
+def _pool(asked: Asked, statistics: Statistics) -> tuple[Sequence[Candidate], bool]:
+    """Fetch the best hits of the question's rarer words; if all are common, the newest that have two of them."""
+    known = [unit for unit in asked.query.content if statistics.count(unit)]
+    chosen = _rarer(known, statistics, COMMON)
+    if chosen:
+        match, newest_first = asked.query.match_natural(chosen), False
+    else:
+        rarest = sorted(known, key=lambda unit: (statistics.count(unit), unit))[:2]
+        match, newest_first = asked.query.match_all(rarest), True
+    found = _fetched(asked, match, POOL, newest_first=newest_first)
+    return found.found, len(chosen) == len(known) and len(found.found) < POOL and not found.cut
+
+
+def _related(asked: Asked, kin: Iterable[str], statistics: Statistics) -> Sequence[Candidate]:
+    """Fetch the best hits of the rarer related words."""
+    match = asked.query.match_natural(_rarer(kin, statistics, RELATED_COMMON))
+    return _fetched(asked, match, RELATED_POOL, newest_first=False).found
+
+
+def _rarer(units: Iterable[str], statistics: Statistics, most: int) -> list[str]:
+    """Choose units that occur, the rarest first, while they occur in no more messages than `most` together."""
+    chosen, total = [], 0
+    for count, unit in sorted((statistics.count(unit), unit) for unit in units):
+        total += count
+        if count and total <= most:
+            chosen.append(unit)
+    return chosen
+
+
+def _fetched(asked: Asked, match: str, limit: int, *, newest_first: bool) -> Candidates:
+    if not match:
+        return Candidates()
+    return asked.store.candidates(
+        match, filter=asked.filter, limit=limit, newest_first=newest_first, newest=asked.newest
+    )
+
+
+def _neighbours(asked: Asked, best: Iterable[Candidate]) -> list[Candidate]:
+    """Return what stands directly around the best hits, if the filter allows it."""
+    return [
+        as_candidate(stored)
+        for each in best
+        for stored in asked.store.neighbours(each.id, before=_AROUND, after=_AROUND, owner=asked.filter.owner)
+        if number_of(stored.id) <= asked.newest and fits(stored, asked.filter)
+    ]

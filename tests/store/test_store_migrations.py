@@ -1,0 +1,118 @@
+"""Files of an earlier schema are brought up to date, once, with everything in them."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from leporello.errors import StoreError
+from leporello.messages import fingerprint
+from leporello.store.codec import encode, next_chain
+from leporello.store.search.prepare import prepared_text
+from leporello.store.seen import see
+from leporello.store.sqlite import SQLiteStore, migrations
+from leporello.store.sqlite.index import make_index, row_text
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MESSAGES: list[dict[str, Any]] = [
+    {"role": "user", "content": "an old question about berths"},
+    {"role": "assistant", "content": "an old answer"},
+    {"role": "user", "content": "汉字 as they were packed before"},
+]
+SUMMARY = {"role": "user", "content": "What an engine wrote."}
+MERGED = {"role": "assistant", "content": "What an engine wrote.\n\nan old answer"}
+
+
+def old_file(path: Path) -> None:
+    """Write a file as the first schema has it, by its own script."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(migrations.versions()[1])
+        connection.execute("PRAGMA user_version = 1")
+        connection.execute(f"PRAGMA application_id = {migrations.APPLICATION_ID}")
+        make_index(connection)
+        connection.execute("UPDATE settings SET value = 0 WHERE key = 'index_todo'")
+        connection.execute("INSERT INTO conversations (owner, key, created, updated, listed) VALUES ('', 'c', 1, 1, 3)")
+        chain = b""
+        for number, message in enumerate(MESSAGES, 1):
+            seen, encoded = see(message), encode(message)
+            chain = next_chain(chain, encoded.verbatim)
+            connection.execute(
+                "INSERT INTO messages (conversation, seq, place, time, tokens, size, role, name, tool, fingerprint,"
+                " chain, body) VALUES (1, ?, ?, 1, 1, ?, ?, '', '', ?, ?, ?)",
+                (number, number, seen.size, seen.role, bytes.fromhex(seen.fingerprint), chain, encoded.verbatim),
+            )
+            text = row_text(prepared_text(message), 1, "")
+            connection.execute("INSERT INTO search (rowid, text) VALUES (?, ?)", (number, text))
+        connection.execute("UPDATE conversations SET next_seq = 4, chain = ?", (chain,))
+        connection.executemany(
+            "INSERT INTO emitted (conversation, fingerprint, origin) VALUES (1, ?, ?)",
+            [(bytes.fromhex(fingerprint(SUMMARY)), None), (bytes.fromhex(fingerprint(MERGED)), 2)],
+        )
+
+
+def problems(store: SQLiteStore) -> list[Any]:
+    return [*store.check_chain("c"), *store.check_index(), *store.check_index("c"), *store.check_file()]
+
+
+def test_an_old_file_is_brought_up_to_date_with_everything_in_it(tmp_path: Path) -> None:
+    old_file(tmp_path / "old.db")
+    with SQLiteStore(tmp_path / "old.db") as store:
+        assert [m.message for m in store.messages("c")] == MESSAGES
+        assert problems(store) == []
+        with store._db.read() as connection:
+            assert connection.execute("PRAGMA user_version").fetchone() == (max(migrations.versions()),)
+
+
+def test_an_old_file_still_knows_what_an_engine_wrote(tmp_path: Path) -> None:
+    old_file(tmp_path / "old.db")
+    with SQLiteStore(tmp_path / "old.db") as store:
+        done = store.ingest("c", [SUMMARY, MERGED, MESSAGES[2], {"role": "assistant", "content": "new"}])
+        assert done.ids == (None, "m2", "m3", "m4")
+        assert problems(store) == []
+
+
+def test_an_old_file_is_not_indexed_again(tmp_path: Path) -> None:
+    """The index is of the same version: a migration leaves it alone, so nothing is missing from a search meanwhile."""
+    old_file(tmp_path / "old.db")
+    with SQLiteStore(tmp_path / "old.db") as store:
+        assert store.index_backlog() == 0
+
+
+def test_an_old_file_is_refused_for_reading_only_and_left_as_it_is(tmp_path: Path) -> None:
+    old_file(tmp_path / "old.db")
+    before = (tmp_path / "old.db").read_bytes()
+    with SQLiteStore(tmp_path / "old.db", read_only=True) as store, pytest.raises(StoreError, match="older version"):
+        list(store.messages("c"))
+    assert (tmp_path / "old.db").read_bytes() == before
+
+
+def test_a_migration_that_fails_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A script that breaks half way is rolled back, whatever it did before."""
+    old_file(tmp_path / "old.db")
+    broken = {**migrations.versions(), 2: "CREATE TABLE half (x);\nSELECT * FROM nowhere;"}
+    with monkeypatch.context() as patched:
+        patched.setattr(migrations, "versions", lambda: broken)
+        with SQLiteStore(tmp_path / "old.db") as store, pytest.raises(StoreError, match="nowhere"):
+            list(store.messages("c"))
+    with SQLiteStore(tmp_path / "old.db") as store:
+        assert [m.message for m in store.messages("c")] == MESSAGES
+        assert problems(store) == []
+
+
+def test_the_checks_catch_a_migration_that_loses_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted defect: the next schema deletes a message, and the same checks say so."""
+    old_file(tmp_path / "old.db")
+    newest = max(migrations.versions())
+    careless = {**migrations.versions(), newest + 1: "DELETE FROM messages WHERE id = 2;"}
+    monkeypatch.setattr(migrations, "versions", lambda: careless)
+    with SQLiteStore(tmp_path / "old.db") as store:
+        assert {finding.where for finding in problems(store)} == {"before m3", "m2"}
+
+
+def test_every_schema_is_numbered_from_one_on_without_gaps() -> None:
+    assert list(migrations.versions()) == list(range(1, len(migrations.versions()) + 1))
