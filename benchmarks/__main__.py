@@ -28,6 +28,10 @@ BENCHMARKS = {
     "store": Benchmark(shows="append, ingest, disk and memory beside bare SQLite", data=""),
     "search": Benchmark(shows="latency and needles among 100,000 messages beside bare FTS5"),
     "lcm": Benchmark(shows="the lossless engine: a turn, a fold, prompts"),
+    "caching": Benchmark(shows="cache markers beside a deep copy, cache reads over 300 turns", data="tau-bench"),
+    "threshold": Benchmark(shows="what lcm costs with threshold auto, beside a sweep of fixed ones"),
+    "session": Benchmark(shows="what a turn costs beside the model, at 1,000 and 10,000 messages"),
+    "startup": Benchmark(shows="start-up of the command line, beside a bare Python"),
     "locomo": Benchmark(shows="natural-language recall, beside plain FTS5", data="locomo", needs_data=True),
 }
 

@@ -21,7 +21,13 @@ def run(name: str) -> str:
 def test_no_example_is_forgotten() -> None:
     assert {path.name for path in EXAMPLES.iterdir() if not path.name.startswith(("_", "."))} == {
         "keep_last_engine",  # run by its own test and by the plugin tests
+        "agent_with_own_tool.py",
         "own_loop.py",
+        "session_anthropic.py",
+        "session_async.py",
+        "session_openai.py",
+        "session_own_engine.py",
+        "session_streaming.py",
     }
 
 
@@ -33,3 +39,36 @@ def test_own_loop_finishes_its_task_with_few_compactions() -> None:
     requests, compactions = int(found[1]), int(found[2])
     assert requests == 61
     assert 2 <= compactions <= requests / 4
+
+
+def test_a_session_with_the_openai_client_finishes_its_task() -> None:
+    output = run("session_openai.py")
+    assert "The log is in order." in output
+    found = re.search(r"61 requests, (\d+) compactions", output)
+    assert found
+    assert 2 <= int(found[1]) <= 15
+
+
+def test_a_session_with_the_anthropic_client_finds_what_was_folded_and_says_what_it_cost() -> None:
+    output = run("session_anthropic.py")
+    assert "Prompt caching: ENABLED (Claude via Anthropic, 5m TTL)" in output
+    assert "Container 0315 was moved on page 3." in output
+    assert re.search(r"62 requests, \d+ compactions, [5-9]\d% from the cache, \$0\.\d\d", output)
+
+
+def test_an_async_session_holds_many_conversations_at_once() -> None:
+    assert run("session_async.py").split("\n")[:5] == [f"visitor {n}: And who was he?" for n in range(5)]
+
+
+def test_a_streamed_answer_can_be_stopped_and_the_conversation_goes_on() -> None:
+    output = run("session_streaming.py")
+    assert "(stopped)" in output
+    assert "It is also the name of a servant, who kept a catalogue." in output
+    assert "['user', 'assistant', 'user', 'assistant']" in output
+
+
+def test_an_engine_of_ones_own_folds_while_the_store_keeps_everything() -> None:
+    found = re.search(r"(\d+) messages in the window, 60 in the store, (\d+) compactions", run("session_own_engine.py"))
+    assert found
+    assert int(found[1]) < 20
+    assert 2 <= int(found[2]) <= 10

@@ -8,31 +8,44 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from leporello.caching import apply_anthropic_cache_control
     from leporello.compressor import ContextCompressor
     from leporello.config import Config
     from leporello.engine import CompactionReport, ContextEngine
     from leporello.lcm import LCMEngine
+    from leporello.messages import ToolCall, tool_result
     from leporello.plugins import load_engine
+    from leporello.session import AsyncSession, Session
 
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AsyncSession": "leporello.session",
     "CompactionReport": "leporello.engine",
     "Config": "leporello.config",
     "ContextCompressor": "leporello.compressor",
     "ContextEngine": "leporello.engine",
     "LCMEngine": "leporello.lcm",
+    "Session": "leporello.session",
+    "ToolCall": "leporello.messages",
+    "apply_anthropic_cache_control": "leporello.caching",
     "load_engine": "leporello.plugins",
+    "tool_result": "leporello.messages",
 }
 
 __all__ = [
+    "AsyncSession",
     "CompactionReport",
     "Config",
     "ContextCompressor",
     "ContextEngine",
     "LCMEngine",
+    "Session",
+    "ToolCall",
     "__version__",
+    "apply_anthropic_cache_control",
     "load_engine",
+    "tool_result",
 ]
 
 

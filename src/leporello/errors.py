@@ -7,11 +7,14 @@
     ├── MessageError             a value that cannot be part of a conversation, with its path
     ├── PluginError              a plugin that cannot be used: name, file, line and cause
     ├── EngineError              an engine that breaks its contract
+    ├── SessionError             a session that cannot do what was asked: closed, or nothing to send yet
     ├── RedactionError           text that could not be searched for secrets and is withheld
     ├── StoreError               the store cannot be read or written: what, where, and what to do
     │   ├── StoreBusyError       another process held the lock for too long
     │   └── StaleWindowError     somebody else replaced the window first
     ├── QueryError               a search that cannot be made: a broken expression, cursor or limit
+    ├── MissingExtraError        a part that is not installed, and how to install it
+    ├── ToolError                a tool of the agent cannot do what was asked; the model reads the text
     └── ModelError               what a model provider answered, in one vocabulary
         ├── AuthenticationError  the key is missing or refused
         ├── QuotaError           no credit left
@@ -94,6 +97,10 @@ class EngineError(LeporelloError):
     """An engine that breaks its contract."""
 
 
+class SessionError(LeporelloError):
+    """A session that cannot do what was asked; the text says why, and what to do."""
+
+
 class RedactionError(LeporelloError):
     """Text that could not be searched for secrets, and is therefore withheld."""
 
@@ -118,6 +125,14 @@ class StaleWindowError(StoreError):
 
 class QueryError(LeporelloError):
     """A search that cannot be made; the text says what is wrong and what to do."""
+
+
+class MissingExtraError(LeporelloError):
+    """Something that is not installed is needed; the text says what, and how to install it."""
+
+
+class ToolError(LeporelloError):
+    """A tool cannot do what was asked; the text is the answer to the model and says what is right."""
 
 
 class ModelError(LeporelloError):

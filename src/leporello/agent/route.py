@@ -1,0 +1,95 @@
+"""Where the main model is reached: from the configuration and the keys that are set."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+from leporello.caching.providers import route_of
+from leporello.config.keys import VARIABLES, api_key
+from leporello.errors import ConfigError
+from leporello.llm.openai import OPENAI_URL, OPENROUTER_URL
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leporello.config import Config
+
+Dialect: TypeAlias = Literal["openai", "anthropic"]
+
+ANTHROPIC_URL: Final = "https://api.anthropic.com"
+_ADDRESSES: Final = {"openai": OPENAI_URL, "openrouter": OPENROUTER_URL, "anthropic": ANTHROPIC_URL}
+_NO_KEY: Final = "none"
+"""What a local server that asks for no key is sent; the packages insist on one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MainRoute:
+    """Who serves the main model, where, and with which key; the key is in no `repr`.
+
+    `base_url` is None for the provider's own address.
+    """
+
+    model: str
+    provider: str
+    api_key: str = field(repr=False)
+    base_url: str | None = None
+    max_tokens: int | None = None
+
+    @property
+    def dialect(self) -> Dialect:
+        """The format of requests and answers on this route."""
+        return "anthropic" if self.provider == "anthropic" else "openai"
+
+    @property
+    def address(self) -> str:
+        """Where requests go."""
+        return self.base_url or _ADDRESSES[self.provider]
+
+
+def main_route(
+    config: Config,
+    *,
+    model: str | None = None,
+    provider: str | None = None,
+    base_url: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> MainRoute:
+    """Return the route to the main model; what is not given comes from the configuration.
+
+    The configured address belongs to the configured provider: another provider is asked at its own. A route that cannot
+    work is a `ConfigError` that says what to set.
+    """
+    name = model or config.model.default
+    if not name:
+        raise _wrong(config, "default", "no model is chosen.", "Set it with `leporello config set model.default NAME`.")
+    address = base_url or (config.model.base_url if provider in {None, config.model.provider} else None)
+    who = route_of(name, provider or config.model.provider, address)
+    if not address and who not in _ADDRESSES:
+        problem = f"nobody knows where {name!r} is served" + (f" by {who!r}." if who else ".")
+        known = ", ".join(sorted(_ADDRESSES))
+        raise _wrong(config, "provider", problem, f"Set it to one of {known}, or set model.base_url to an address.")
+    key = api_key("openai" if who == "custom" else who, environ)
+    if not key and not address:
+        raise _wrong(
+            config, "provider", f"there is no key for {who}.", f"Set the environment variable {VARIABLES[who]}."
+        )
+    limit = config.model.max_tokens
+    return MainRoute(model=name, provider=who, api_key=key or _NO_KEY, base_url=address, max_tokens=limit)
+
+
+def with_route(config: Config, route: MainRoute, context_length: int | None = None) -> Config:
+    """Return the configuration with this route as its main model, so that everybody who reads it agrees on one."""
+    same = route.model == config.model.default
+    named: dict[str, Any] = {
+        "default": route.model,
+        "provider": route.provider,
+        "base_url": route.base_url,
+        "context_length": context_length or (config.model.context_length if same else None),
+    }
+    return config.model_copy(update={"model": config.model.model_copy(update=named)})
+
+
+def _wrong(config: Config, key: str, problem: str, hint: str) -> ConfigError:
+    return ConfigError(problem, file=config.path, key=f"model.{key}", hint=hint)

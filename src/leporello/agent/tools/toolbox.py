@@ -1,0 +1,108 @@
+"""The tools of an agent together: their schemas, and one way to carry out a call that never raises."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leporello.agent.tools.environment import own_secrets, without_secrets
+from leporello.agent.tools.read_file import read_file
+from leporello.agent.tools.search_files import search_files
+from leporello.agent.tools.terminal import terminal
+from leporello.agent.tools.text import Clip, Limits, visible
+from leporello.agent.tools.write_file import write_file
+from leporello.errors import ToolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+    from typing import Any
+
+    from leporello.agent.tools.tool import Action, Stop, Tool
+    from leporello.agent.tools.workspace import Workspace
+    from leporello.messages.types import ToolCall
+
+_LIMITS = Limits(head_bytes=40_000, tail_bytes=60_000, head_lines=2_500, tail_lines=2_500)
+"""For the answers of all tools, whatever limits they have themselves."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What the model is told, and whether the call failed."""
+
+    text: str
+    failed: bool = False
+
+
+def default_tools(
+    workspace: Workspace,
+    *,
+    environ: Mapping[str, str] = os.environ,
+    writable: Iterable[Path] = (),
+    unbounded: bool = False,
+) -> list[Tool]:
+    """Make the tools that every agent has; `writable` and `unbounded` are for commands, see `terminal`."""
+    commands = terminal(workspace, environ=environ, writable=writable, unbounded=unbounded)
+    return [commands, read_file(workspace), write_file(workspace), search_files(workspace)]
+
+
+class Toolbox:
+    """Tools by name; our own secrets are taken out of whatever they answer."""
+
+    def __init__(self, tools: Iterable[Tool], *, environ: Mapping[str, str] = os.environ) -> None:
+        self._tools: dict[str, Tool] = {}
+        for tool in tools:
+            if tool.name in self._tools:
+                raise ValueError(f"there are two tools called {tool.name!r}")
+            self._tools[tool.name] = tool
+        self._secrets = own_secrets(environ)
+
+    def schemas(self) -> list[dict[str, Any]]:
+        """Return what a request offers to the model, always in the same order."""
+        return [tool.schema() for tool in self._tools.values()]
+
+    def prepare(self, call: ToolCall) -> Action | Outcome:
+        """Return what a call would do, or the failed outcome of one that cannot be done."""
+        try:
+            return self._tool(call.name).action(_arguments(call))
+        except (ToolError, OSError) as error:
+            return self._failure(error)
+
+    def do(self, action: Action, stop: Stop) -> Outcome:
+        """Carry out an action; whatever goes wrong is an outcome."""
+        try:
+            return Outcome(text=self._clean(action.do(stop)))
+        except Exception as error:  # noqa: BLE001 - a tool's failure is an answer, not the end of the conversation
+            return self._failure(error)
+
+    def _tool(self, name: str) -> Tool:
+        if name not in self._tools:
+            raise ToolError(f"there is no tool {visible(name[:80])!r}. These exist: {', '.join(self._tools)}")
+        return self._tools[name]
+
+    def _failure(self, error: Exception) -> Outcome:
+        if isinstance(error, ToolError):
+            text = str(error)
+        elif isinstance(error, OSError):
+            where = f"{visible(os.fsdecode(error.filename))}: " if isinstance(error.filename, (str, bytes)) else ""
+            text = f"{where}{error.strerror or error}"
+        else:
+            text = f"{type(error).__name__}: {error}"
+        return Outcome(text=self._clean(f"Error: {text}"), failed=True)
+
+    def _clean(self, text: str) -> str:
+        clip = Clip(limits=_LIMITS)
+        clip.add(text.encode("utf-8", "replace"))
+        return without_secrets(clip.text(), self._secrets)
+
+
+def _arguments(call: ToolCall) -> Any:
+    """Return the arguments as the model wrote them: what is no JSON is said, not taken for no arguments."""
+    if call.arguments or not call.raw.strip():
+        return call.arguments
+    try:
+        return json.loads(call.raw)
+    except (ValueError, RecursionError) as error:
+        raise ToolError(f"the arguments of {call.name} are no JSON: {error}. Send one JSON object") from error

@@ -1,0 +1,233 @@
+"""The conversation at the terminal: reads a line, and does what it says, until the user leaves."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+from leporello.agent import MainModel
+from leporello.cli.chat import plugin_commands
+from leporello.cli.chat.asking import ask, unechoed
+from leporello.cli.chat.greeting import engine_line, greeting, last_exchange, model_line
+from leporello.cli.chat.interrupts import interrupts, proper_end
+from leporello.cli.chat.line import LineReader
+from leporello.cli.chat.opening import Opened, Setting, engine_source, model_note, opened
+from leporello.cli.chat.screen import Screen, is_cut
+from leporello.cli.chat.slash import TABLE, nearest, parse
+from leporello.cli.chat.usage import status_line
+from leporello.cli.chat.view import View
+from leporello.cli.chat.warned import warnings_to
+from leporello.errors import LeporelloError
+from leporello.plugins.discover import BUILT_IN, discover
+
+if TYPE_CHECKING:
+    from leporello.agent import ConfirmationWanted
+    from leporello.messages import Message
+    from leporello.plugins import Command
+    from leporello.session import Session
+    from leporello.store import ConversationInfo
+
+HISTORY: Final = "chat_history"
+_RECALLED_LINES: Final = 8
+_QUESTION: Final = "    Do it?"
+
+
+def talk(setting: Setting, *, local: bool = False) -> None:
+    """Talk until the user leaves."""
+    screen = Screen()
+    with proper_end(), unechoed(), warnings_to(screen.notice):
+        chat = Chat(setting, screen)
+        try:
+            chat.greet(local=local)
+            chat.run()
+        finally:
+            chat.close()
+    if last_exchange(chat.session):
+        screen.line(f"leporello chat --session {shlex.quote(chat.session.id)} resumes this conversation", "dim")
+
+
+class Chat:
+    """One conversation after another, at one terminal."""
+
+    def __init__(self, setting: Setting, screen: Screen) -> None:
+        self.screen = screen
+        self.view = View(screen)
+        self._enabled = self._enabled_commands(setting)
+        self._always: set[str] = set()
+        self._opened = self._open(setting)
+        self._reader = LineReader(setting.config.home / HISTORY, commands=self._meanings)
+
+    @property
+    def session(self) -> Session:
+        """The conversation."""
+        return self._opened.agent.session
+
+    @property
+    def engine_name(self) -> str:
+        """The engine in use, by the name it is chosen with."""
+        return BUILT_IN if self.session.engine.name == BUILT_IN else self._opened.source.name
+
+    @property
+    def plugin_commands(self) -> dict[str, Command]:
+        """The commands of enabled plugins, and of the engine in use; a name that the chat has itself stays its own."""
+        commands = {**self._enabled, **self._opened.source.commands}
+        return {name: command for name, command in commands.items() if name not in TABLE}
+
+    def greet(self, *, local: bool) -> None:
+        """Say what this is; of a conversation that goes on, show where it was."""
+        for line in greeting(self._opened, local=local):
+            self.screen.line(line, "dim")
+        self.screen.line()
+        if note := model_note(self._opened.setting):
+            self.screen.notice(note)
+        self._recall()
+
+    def run(self) -> None:
+        """Do what the user says, line by line."""
+        while True:
+            try:
+                self.view.catch_up()
+                line = self._reader.read(status_line(self.session.usage()))
+                if problem := self._reader.problem():
+                    self.screen.notice(problem)
+                self.take(line)
+            except EOFError:
+                return
+            except KeyboardInterrupt:
+                self.screen.notice("interrupted")
+            except LeporelloError as error:
+                self.screen.problem(str(error))
+            self.screen.line()
+
+    def take(self, line: str) -> None:
+        """Do one line: a command, or a turn of the conversation."""
+        command = parse(line)
+        if command is None:
+            self.turn(line.strip())
+            return
+        name, argument = command
+        if name in TABLE:
+            TABLE[name].run(self, argument)
+        elif name in self.plugin_commands:
+            self.screen.line(plugin_commands.call(self.plugin_commands[name], argument))
+        else:
+            self.screen.problem(nearest(name, [*TABLE, *self.plugin_commands]))
+
+    def turn(self, content: Any) -> None:
+        """Let the agent work on what the user says; Ctrl-C stops it."""
+        self.screen.stopping = False
+        with interrupts(self._stop):
+            try:
+                for event in self._opened.agent.ask(content):
+                    self.view.take(event)
+            finally:
+                self.screen.end_of_answer()
+
+    def take_back(self) -> Message | None:
+        """Take back the last turn and return the message of the user that began it."""
+        taken = self.session.undo()
+        return taken[0] if taken else None
+
+    def switch_model(self, name: str, provider: str | None) -> None:
+        """Go on with another model."""
+        before = self._opened
+        own_address = None if provider else before.setting.base_url
+        setting = replace(before.setting, model=name, provider=provider, base_url=own_address, context_length=None)
+        route = setting.route()
+        if route.dialect != before.route.dialect:
+            self._reopen(setting)
+            return
+        self.session.switch_model(route.model, provider=route.provider, base_url=route.base_url)
+        before.agent.model.close()
+        before.agent.model = MainModel(route)
+        self._opened = replace(before, setting=setting, route=route)
+
+    def switch_engine(self, name: str) -> None:
+        """Go on with another engine; one that cannot be used is an error, and the one in use stays."""
+        if name != self.engine_name:
+            self._reopen(replace(self._opened.setting, engine=name))
+
+    def switch_session(self, session_id: str) -> None:
+        """Go on with another conversation."""
+        if self.session.store.info(session_id) is None:
+            self.screen.problem(f"there is no conversation {session_id!r}; /sessions lists the newest")
+            return
+        self._reopen(self._opened.setting, session_id)
+        self._recall()
+
+    def engines(self) -> list[str]:
+        """Name the engines that can be chosen."""
+        found = discover(self._opened.setting.config)
+        usable = {one.name for one in found if one.kind != "plugin" and not one.problem}
+        return sorted(usable | {self.engine_name})
+
+    def conversations(self, count: int) -> list[ConversationInfo]:
+        """Return the newest conversations."""
+        known = self.session.store.conversations(owner="")
+        return list(islice((one for one in known if one.messages or one.key == self.session.id), count))
+
+    def engine_line(self) -> str:
+        """Say which engine this is."""
+        return engine_line(self.session)
+
+    def model_line(self) -> str:
+        """Say which model this is."""
+        return model_line(self._opened)
+
+    def close(self) -> None:
+        """End the conversation properly."""
+        with self.screen.while_busy("leaving"):
+            self._opened.close()
+
+    def _stop(self) -> None:
+        """Let the turn end; called in the middle of anything, so that it only takes note of it."""
+        self.screen.stopping = True
+        self._opened.agent.stop()
+
+    def _open(self, setting: Setting, **ready: Any) -> Opened:
+        return opened(setting, on_event=self.view.take, confirm=self._confirm, **ready)
+
+    def _enabled_commands(self, setting: Setting) -> dict[str, Command]:
+        commands, problems = plugin_commands.enabled_commands(setting.config)
+        for name in commands.keys() & TABLE.keys():
+            problems.append(f"/{name} of the plugin '{commands[name].plugin}' is left out: the chat has its own")
+        for problem in problems:
+            self.screen.notice(problem)
+        return commands
+
+    def _reopen(self, setting: Setting, session_id: str | None = None) -> None:
+        """Close the conversation and open it, or another, anew; what cannot be opened is found out before."""
+        before = self._opened
+        setting = replace(setting, session_id=session_id or self.session.id)
+        source = engine_source(setting, setting.route(), before.store)
+        before.agent.close()
+        self._opened = self._open(setting, source=source, store=before.store)
+
+    def _confirm(self, wanted: ConfirmationWanted) -> bool:
+        """Ask whether a tool may do what it is about to do."""
+        if wanted.call.name in self._always:
+            return True
+        self.screen.end_of_answer()
+        choice = ask(_QUESTION, more=is_cut(wanted.detail))
+        while choice == "view":
+            self.screen.whole(wanted.detail)
+            choice = ask(_QUESTION)
+        if choice == "always":
+            self._always.add(wanted.call.name)
+        return choice != "no"
+
+    def _recall(self) -> None:
+        """Show the end of a conversation that goes on."""
+        exchange = last_exchange(self.session)
+        for who, text in exchange:
+            self.screen.line(who, "bold")
+            self.screen.detail(text, lines=_RECALLED_LINES)
+        if exchange:
+            self.screen.line()
+
+    def _meanings(self) -> dict[str, str]:
+        """Return the names of the commands, for completion."""
+        own = {name: one.meaning for name, one in TABLE.items()}
+        return own | {name: one.description for name, one in self.plugin_commands.items()}

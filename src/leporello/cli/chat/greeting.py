@@ -1,0 +1,63 @@
+"""What a chat says about itself: engine, model and window, caching, tools; and where a conversation was left."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leporello import __version__
+from leporello.cli import local_model
+from leporello.messages import role_of, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leporello.cli.chat.opening import Opened
+    from leporello.session import Session
+
+KEYS: Final = "/help shows the commands · Ctrl-C stops a turn · Ctrl-D leaves"
+
+
+def greeting(opened: Opened, *, local: bool) -> Iterator[str]:
+    """Yield the lines at the start of a chat."""
+    session, setting = opened.agent.session, opened.setting
+    yield f"Leporello {__version__} · conversation {session.id}"
+    yield engine_line(session)
+    yield model_line(opened)
+    if local:
+        yield f"limits   {local_model.LIMITS}"
+    if session.caching:
+        yield session.caching
+    if setting.tools:
+        names = ", ".join(schema["function"]["name"] for schema in opened.agent.toolbox.schemas())
+        asks = "runs and writes without asking" if setting.yes else "asks before it runs or writes"
+        yield f"tools    {names}; {asks}"
+        yield f"folder   {setting.workspace.resolve()}"
+    yield KEYS
+
+
+def engine_line(session: Session) -> str:
+    """Say which engine this is, and when it folds."""
+    usage = session.usage()
+    folds = f", folds at {usage.threshold_tokens:,} tokens" if usage.threshold_tokens else ""
+    return f"engine   {usage.engine}{folds}"
+
+
+def model_line(opened: Opened) -> str:
+    """Say which model this is, who serves it, and its window."""
+    route, own = opened.route, opened.setting.base_url or opened.setting.config.model.base_url
+    where = f"{route.provider} at {own}" if route.base_url == own else route.provider
+    return f"model    {route.model} ({where}), window {opened.agent.session.context_length:,} tokens"
+
+
+def last_exchange(session: Session) -> list[tuple[str, str]]:
+    """Return the newest message of the user and what was answered, each with who said it."""
+    window = session.window
+    start = next((at for at in reversed(range(len(window))) if role_of(window[at]) == "user"), None)
+    if start is None:
+        return []
+    answer = next((text for message in reversed(window[start + 1 :]) if (text := _said(message))), "(no answer)")
+    return [("you", text_of(window[start])), ("answer", answer)]
+
+
+def _said(message: dict[str, object]) -> str:
+    return text_of(message) if role_of(message) == "assistant" else ""

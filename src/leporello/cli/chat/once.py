@@ -1,0 +1,106 @@
+"""One question and its answer, for scripts: the answer on the standard output, everything else on the other one."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from leporello.agent.events import Retrying, TextPiece, ToolFinished, TurnEnded
+from leporello.agent.tools.text import visible
+from leporello.cli.chat.interrupts import interrupts, proper_end
+from leporello.cli.chat.opening import model_note, opened
+from leporello.cli.chat.screen import Screen
+from leporello.cli.chat.warned import warnings_to
+from leporello.cli.shown import print_json
+from leporello.events import CompactionFinished, Event, Notice, SummaryFellBack
+from leporello.session.events import WindowCorrected
+
+if TYPE_CHECKING:
+    from leporello.cli.chat.opening import Setting
+    from leporello.session import SessionUsage
+
+_CODES: Final = {"done": 0, "interrupted": 130}
+_TOLD: Final = (CompactionFinished, Notice, Retrying, SummaryFellBack, WindowCorrected)
+
+
+def answer(setting: Setting, question: str, *, as_json: bool) -> int:
+    """Ask once, print the answer, and return the exit code: 0 answered, 1 failed, 130 interrupted."""
+    turn = Turn(screen=None if as_json else Screen())
+    with proper_end(), warnings_to(tell):
+        conversation = opened(setting, on_event=turn.take)
+        try:
+            if note := model_note(setting):
+                tell(note)
+            agent = conversation.agent
+            with interrupts(agent.stop):
+                for event in agent.ask(question):
+                    turn.take(event)
+            usage = agent.session.usage()
+        finally:
+            conversation.close()
+    turn.finish()
+    if as_json:
+        print_json(turn.report(usage))
+    return _CODES.get(turn.reason, 1)
+
+
+def tell(text: str) -> None:
+    """Write a line for people, where it does not get into the answer."""
+    click.echo(visible(text), err=True)
+
+
+@dataclass(kw_only=True)
+class Turn:
+    """What happened; with a screen, the answer is written as it comes."""
+
+    screen: Screen | None
+    text: str = ""
+    reason: str = "failed"
+    error: str | None = None
+    tools: list[dict[str, Any]] = field(default_factory=list)
+
+    def take(self, event: Event) -> None:
+        """Take note of an event."""
+        if isinstance(event, TextPiece):
+            self._say(event.text)
+        elif isinstance(event, ToolFinished):
+            self.tools.append({"name": event.call.name, "title": event.title, "failed": event.failed})
+            self._pause()
+            tell(f"⚙ {event}")
+        elif isinstance(event, TurnEnded):
+            self.reason, self.error = event.reason, str(event.error) if event.error else None
+            if event.reason != "done":
+                self._pause()
+                tell(f"leporello: {event}")
+        elif isinstance(event, _TOLD):
+            tell(str(event))
+
+    def finish(self) -> None:
+        """End the answer's last line."""
+        self._pause()
+
+    def report(self, usage: SessionUsage) -> dict[str, Any]:
+        """Return everything that a program may want to know."""
+        return {
+            "session": usage.session_id,
+            "model": usage.model,
+            "engine": usage.engine,
+            "answer": self.text,
+            "ended": self.reason,
+            "error": self.error,
+            "tools": self.tools,
+            "usage": asdict(usage),
+        }
+
+    def _say(self, text: str) -> None:
+        self.text += text
+        if self.screen is not None:
+            self.screen.say(text)
+
+    def _pause(self) -> None:
+        if self.screen is not None:
+            self.screen.end_of_answer()
+            sys.stdout.flush()

@@ -1,0 +1,225 @@
+"""From the options of the command line to a conversation: the model, the store, the engine, the tools."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from leporello.agent import Agent, MainModel, Toolbox, Workspace, default_tools, main_route, system_prompt
+from leporello.cli import local_model
+from leporello.cli.shown import waiting
+from leporello.cli.store_options import NothingFoundError
+from leporello.config.keys import api_key
+from leporello.errors import ConfigError
+from leporello.llm.connect import DEFAULT_MODELS
+from leporello.plugins import EngineSource
+from leporello.plugins.make import known_window
+from leporello.session import Session
+from leporello.store import open_store
+from leporello.tokens import DEFAULT_WINDOW
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leporello.agent import MainRoute
+    from leporello.agent.loop import Confirm
+    from leporello.config import Config
+    from leporello.engine import ContextEngine
+    from leporello.events import Sink
+    from leporello.store import Store
+
+WITHOUT_A_KEY: Final = (
+    "\nWithout a key, `leporello chat --local` talks to a small real model on this machine, and `make run` "
+    "(`leporello demo`) folds a long conversation before your eyes."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setting:
+    """What a conversation shall be; None is left to config.yaml. `llm` goes to the engine, as its summariser."""
+
+    config: Config
+    address: str | None = None
+    session_id: str | None = None
+    model: str | None = None
+    provider: str | None = None
+    base_url: str | None = None
+    context_length: int | None = None
+    engine: str | None = None
+    workspace: Path = field(default_factory=Path)
+    tools: bool = True
+    yes: bool = False
+    llm: dict[str, Any] = field(default_factory=dict)
+
+    def route(self) -> MainRoute:
+        """Return where the model is reached; what is missing is said, with what can be done without it."""
+        try:
+            return main_route(
+                self.config,
+                model=self.model or self.config.model.default or default_model(self),
+                provider=self.provider,
+                base_url=self.base_url,
+            )
+        except ConfigError as error:
+            hint = f"{error.hint or ''}{WITHOUT_A_KEY}"
+            raise ConfigError(error.problem, file=error.file, key=error.key, hint=hint) from error
+
+
+def default_model(setting: Setting) -> str | None:
+    """Return an inexpensive model for whoever has chosen none: of the provider, else of the first whose key is set."""
+    if setting.base_url or setting.config.model.base_url:
+        return None
+    provider = setting.provider or setting.config.model.provider
+    if provider in DEFAULT_MODELS:
+        return DEFAULT_MODELS[provider]
+    return next((model for name, model in DEFAULT_MODELS.items() if api_key(name)), None)
+
+
+def model_note(setting: Setting) -> str:
+    """Say which model was taken when nobody chose one; else ""."""
+    if setting.model or setting.config.model.default:
+        return ""
+    choose = "`leporello config set model.default NAME` chooses another"
+    return f"no model is chosen: {default_model(setting)} is used; {choose}"
+
+
+@contextmanager
+def local(setting: Setting) -> Iterator[Setting]:
+    """Let a small real model on this machine take the place of the configured one, for the length of a block.
+
+    Its summaries would be of no use, so that they are made without a model.
+    """
+    model = local_model.LocalModel()
+    with ExitStack() as stack:
+        with waiting("starting the model"):
+            stack.enter_context(model)
+        yield replace(
+            setting,
+            model=local_model.NAME,
+            provider="custom",
+            base_url=model.base_url,
+            context_length=local_model.WINDOW,
+            tools=False,
+            llm={"llm": None},
+        )
+
+
+class ReadySource(EngineSource):
+    """A source whose engine is made before the one in use is given up: one that cannot be used is a PluginError."""
+
+    def prepare(self) -> None:
+        """Make the engine."""
+        self._ready: ContextEngine | None = self.make()
+
+    def new_engine(self) -> ContextEngine:
+        """Return the engine that is ready; without one, make it, or the compressor in its place."""
+        ready, self._ready = getattr(self, "_ready", None), None
+        return ready or super().new_engine()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Opened:
+    """A conversation with everything it needs; whoever opened it closes it."""
+
+    setting: Setting
+    route: MainRoute
+    agent: Agent
+    source: EngineSource
+    store: Store
+
+    def close(self) -> None:
+        """End the conversation properly and give everything back."""
+        try:
+            self.agent.close()
+        finally:
+            self.store.close()
+
+
+def newest(setting: Setting) -> str:
+    """Return the name of the conversation that changed last."""
+    store = open_store(setting.address, home=setting.config.home, url=setting.config.store.url)
+    try:
+        info = next((one for one in store.conversations(owner="") if one.messages), None)
+    finally:
+        store.close()
+    if info is None:
+        raise NothingFoundError(f"there is no conversation in {store.url} yet; leave out --resume to begin one")
+    return info.key
+
+
+def engine_source(setting: Setting, route: MainRoute, store: Store) -> ReadySource:
+    """Return where the conversation's engine comes from; one that was asked for by name must be usable."""
+    config = setting.config
+    name = setting.engine or config.context.engine
+    own_store = {} if name == "lcm" and config.lcm.store else {"store": store}
+    window = setting.context_length or known_window(config, route.model, route.provider) or DEFAULT_WINDOW
+    source = ReadySource(
+        config,
+        name=name,
+        model=route.model,
+        provider=route.provider,
+        base_url=route.base_url,
+        context_length=window,
+        **own_store,
+        **setting.llm,
+    )
+    if setting.engine:
+        source.prepare()
+    return source
+
+
+def opened(
+    setting: Setting,
+    *,
+    on_event: Sink | None = None,
+    confirm: Confirm | None = None,
+    source: EngineSource | None = None,
+    store: Store | None = None,
+) -> Opened:
+    """Open the conversation."""
+    route = setting.route()
+    kept = store or _store(setting)
+    chosen = source or engine_source(setting, route, kept)
+    session = Session.open(
+        setting.session_id,
+        model=route.model,
+        provider=route.provider,
+        base_url=route.base_url,
+        context_length=setting.context_length,
+        engine=chosen,
+        store=kept,
+        config=setting.config,
+        system=system_prompt() if setting.tools else _talking(),
+        dialect=route.dialect,
+        platform="cli",
+        on_event=on_event,
+    )
+    agent = Agent(session, MainModel(route), toolbox(setting), confirm=_agree if setting.yes else confirm)
+    return Opened(setting=setting, route=route, agent=agent, source=chosen, store=kept)
+
+
+def toolbox(setting: Setting) -> Toolbox:
+    """Return what the model may do."""
+    return Toolbox(default_tools(Workspace(setting.workspace)) if setting.tools else ())
+
+
+def _store(setting: Setting) -> Store:
+    """Open the store; a conversation that the lossless engine shall not keep has one in memory."""
+    from leporello.lcm.settings import Settings
+
+    config = setting.config
+    lossless = (setting.engine or config.context.engine) == "lcm"
+    if lossless and setting.session_id and Settings.of(config).ignores(setting.session_id):
+        return open_store(":memory:")
+    return open_store(setting.address, home=config.home, url=config.store.url)
+
+
+def _agree(_wanted: object) -> bool:
+    return True
+
+
+def _talking() -> str:
+    return files("leporello.cli.chat").joinpath("prompts", "talk.md").read_text("utf-8").strip()

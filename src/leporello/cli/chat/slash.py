@@ -1,0 +1,176 @@
+"""The slash commands: one small function each, and the table that `/help` prints."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+from rich.table import Table
+from rich.text import Text
+
+from leporello.agent.tools.text import visible
+from leporello.cli.chat.usage import usage_table
+from leporello.cli.chat.view import not_folded
+from leporello.cli.shown import moment, on_one_line
+from leporello.messages import text_of
+
+if TYPE_CHECKING:
+    from leporello.cli.chat.chat import Chat
+    from leporello.messages import Message
+
+Run: TypeAlias = Callable[["Chat", str], None]
+
+_COMMAND = re.compile(r"/([A-Za-z][\w-]*)(?:\s+(.*))?", re.DOTALL)
+_LISTED: Final = 20
+_EXCERPT: Final = 70
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slash:
+    """A command: `/name argument`, and what it does."""
+
+    name: str
+    argument: str
+    meaning: str
+    run: Run
+
+
+TABLE: dict[str, Slash] = {}
+
+
+def slash(name: str, argument: str = "") -> Callable[[Run], Run]:
+    """Enter a function into the table; its docstring is what `/help` says."""
+
+    def enter(run: Run) -> Run:
+        meaning = (run.__doc__ or "").partition("\n")[0]
+        TABLE[name] = Slash(name=name, argument=argument, meaning=meaning, run=run)
+        return run
+
+    return enter
+
+
+def parse(line: str) -> tuple[str, str] | None:
+    """Return the name and the argument of a command; None for anything else, such as a path or an indented line."""
+    found = _COMMAND.fullmatch(line)
+    return (found[1].lower(), (found[2] or "").strip()) if found else None
+
+
+def nearest(name: str, known: list[str]) -> str:
+    """Say that there is no such command, and which one may be meant."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)
+    meant = f"did you mean /{near[0]}?" if near else "/help shows them all."
+    return f"there is no command /{name}; {meant} A line that begins with a space is sent as it is."
+
+
+@slash("compress", "[focus]")
+def _compress(chat: Chat, focus: str) -> None:
+    """Compress now, guided by a focus."""
+    shown = chat.view.compactions
+    report = chat.session.compress(focus or None)
+    if chat.view.compactions == shown:  # the engine was not even asked
+        chat.screen.notice(not_folded(report.reason))
+
+
+@slash("reset")
+@slash("new")
+def _new(chat: Chat, argument: str) -> None:
+    """End this conversation and start another."""
+    ended = chat.session.id
+    begun = chat.session.reset()
+    chat.screen.line(f"{ended} has ended (--session {ended} resumes it); this is {begun}")
+
+
+@slash("usage")
+def _usage(chat: Chat, argument: str) -> None:
+    """Show the window, tokens by part, compactions, cost and cache hits."""
+    chat.screen.show(usage_table(chat.session.usage()))
+
+
+@slash("undo")
+def _undo(chat: Chat, argument: str) -> None:
+    """Take back the last turn: your message and everything after it."""
+    taken = chat.take_back()
+    chat.screen.line("there is nothing to take back" if taken is None else f"taken back: {_shown(taken)}")
+
+
+@slash("retry")
+def _retry(chat: Chat, argument: str) -> None:
+    """Take back the last answer and ask again."""
+    taken = chat.take_back()
+    if taken is None:
+        chat.screen.line("there is nothing to ask again")
+    else:
+        chat.screen.line(f"again: {_shown(taken)}")
+        chat.turn(taken["content"])
+
+
+@slash("model", "[NAME [PROVIDER]]")
+def _model(chat: Chat, argument: str) -> None:
+    """Talk to another model from here on; without a name, show which one this is."""
+    name, _, provider = argument.partition(" ")
+    if name:
+        chat.switch_model(name, provider.strip() or None)
+    chat.screen.line(chat.model_line())
+
+
+@slash("engine", "[NAME]")
+def _engine(chat: Chat, argument: str) -> None:
+    """Go on with another context engine; without a name, show which there are."""
+    if argument:
+        chat.switch_engine(argument)
+        chat.screen.line(chat.engine_line())
+        return
+    for name in chat.engines():
+        chat.screen.line(f"{'●' if name == chat.engine_name else '○'} {name}")
+
+
+@slash("sessions", "[ID]")
+def _sessions(chat: Chat, argument: str) -> None:
+    """List the newest conversations; with an id, go on with that one."""
+    if argument:
+        chat.switch_session(argument)
+        return
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "conversation", "messages", "last change (UTC)"):
+        table.add_column(column, justify="right" if column == "messages" else "left")
+    for info in chat.conversations(_LISTED):
+        here = "●" if info.key == chat.session.id else " "
+        row = (here, info.key, f"{info.messages:,}", moment(info.updated))
+        table.add_row(*(Text(visible(cell)) for cell in row))
+    chat.screen.show(table)
+
+
+@slash("help")
+def _help(chat: Chat, argument: str) -> None:
+    """Show the commands and keys."""
+    table = Table.grid(padding=(0, 2))
+    for one in TABLE.values():
+        table.add_row(f"/{one.name} {one.argument}".rstrip(), one.meaning)
+    for command in chat.plugin_commands.values():
+        meaning = command.description or f"a command of the plugin {command.plugin}"
+        table.add_row(Text(visible(f"/{command.name}")), Text(visible(meaning)))
+    for key, meaning in KEYS.items():
+        table.add_row(Text(key, style="dim"), Text(meaning, style="dim"))
+    chat.screen.show(table)
+
+
+@slash("exit")
+def _exit(chat: Chat, argument: str) -> None:
+    """Leave; the conversation stays, and --session resumes it."""
+    raise EOFError
+
+
+def _shown(message: Message) -> str:
+    return on_one_line(text_of(message), _EXCERPT)
+
+
+KEYS: Final = {
+    "Enter": "send",
+    "Alt-Enter, Esc Enter, \\ Enter": "another line",
+    "Ctrl-C": "clear the line; during a turn, stop it and keep the conversation",
+    "Ctrl-D": "leave",
+    "↑ ↓, Tab": "earlier lines, complete a command",
+}

@@ -1,0 +1,69 @@
+"""Where the conversation stands, in words: the status line and what `/usage` shows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+from rich.text import Text
+
+from leporello.agent.tools.text import visible
+from leporello.cli.shown import counted
+
+if TYPE_CHECKING:
+    from leporello.session.accounts import SessionUsage, Spent
+
+
+def status_line(usage: SessionUsage) -> str:
+    """Return the line below the prompt."""
+    cost = usage.conversation.cost_usd
+    parts = [window(usage), *([] if cost is None else [dollars(cost)]), usage.engine, usage.model]
+    return visible(" · ".join(parts))
+
+
+def window(usage: SessionUsage) -> str:
+    """Say how full the window is."""
+    if not usage.context_length:
+        return f"{usage.tokens:,} tokens of an unknown window"
+    return f"{usage.tokens:,} of {usage.context_length:,} tokens · {usage.percent:.0f} %"
+
+
+def usage_table(usage: SessionUsage) -> Table:
+    """Return everything that `/usage` shows."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in _rows(usage):
+        table.add_row(Text(name, style="dim"), Text(visible(value)))
+    return table
+
+
+def _rows(usage: SessionUsage) -> list[tuple[str, str]]:
+    folds = f", folds at {usage.threshold_tokens:,} tokens" if usage.threshold_tokens else ""
+    moves = counted(usage.prefix_moves, "time")
+    return [
+        ("conversation", usage.session_id),
+        ("model", usage.model),
+        ("engine", f"{usage.engine}{folds}"),
+        ("window", window(usage) + ("" if usage.reported else " (estimated)")),
+        ("  system", f"{usage.parts.system:,}"),
+        ("  tools", f"{usage.parts.tools:,}"),
+        ("  summaries", f"{usage.parts.summaries:,}"),
+        ("  tail", f"{usage.parts.tail:,}"),
+        ("messages", f"{usage.messages:,}"),
+        ("compactions", f"{usage.compactions:,}"),
+        ("last turn", spent(usage.turn)),
+        ("altogether", spent(usage.conversation)),
+        ("cached prefix", f"moved {moves}" if usage.prefix_moves else "never moved"),
+        *([("caching", usage.caching)] if usage.caching else []),
+    ]
+
+
+def spent(spent: Spent) -> str:
+    """Say what something cost, and what came from the cache."""
+    cost = "cost unknown" if spent.cost_usd is None else dollars(spent.cost_usd)
+    read = f"{spent.prompt_tokens:,} tokens read ({100 * spent.cache_share:.0f} % from the cache)"
+    return f"{cost} · {counted(spent.requests, 'request')} · {read} · {spent.completion_tokens:,} written"
+
+
+def dollars(amount: float) -> str:
+    """Write an amount of money; small ones with the digits that matter."""
+    return f"${amount:.4f}" if amount < 1 else f"${amount:,.2f}"

@@ -1,0 +1,139 @@
+"""Shows a turn while it happens: from the events of the agent and of its session to the screen."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from functools import singledispatchmethod
+from typing import TYPE_CHECKING, Final
+
+from leporello.agent.events import (
+    ConfirmationWanted,
+    Retrying,
+    TextPiece,
+    ThinkingPiece,
+    ToolFinished,
+    ToolStarted,
+    TurnEnded,
+)
+from leporello.cli.shown import counted
+from leporello.events import CompactionFinished, CompactionStarted, Event, Notice, SummaryFellBack
+from leporello.session.events import RequestReady, ToolAnswered, WindowCorrected
+
+if TYPE_CHECKING:
+    from leporello.cli.chat.screen import Screen
+
+_RESULT_LINES: Final = 6
+
+
+def not_folded(reason: str) -> str:
+    """Say that nothing was folded, and why."""
+    return f"nothing was folded: {reason or 'there is nothing to fold yet'}"
+
+
+class View:
+    """Takes every event, and shows those that a person wants to see. `compactions` counts those that were shown.
+
+    What happens in another thread, where an engine prepares summaries, is shown when the user is not typing.
+    """
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._thread = threading.get_ident()
+        self._from_elsewhere: deque[Event] = deque()
+        self._thinking = False
+        self._asked_about = ""
+        self.compactions = 0
+
+    def take(self, event: Event) -> None:
+        """Show an event."""
+        if threading.get_ident() != self._thread:
+            self._from_elsewhere.append(event)
+            return
+        if not isinstance(event, ThinkingPiece):
+            self._thinking = False
+        self._show(event)
+
+    def catch_up(self) -> None:
+        """Show what happened in other threads."""
+        while self._from_elsewhere:
+            self.take(self._from_elsewhere.popleft())
+
+    @singledispatchmethod
+    def _show(self, event: Event) -> None:
+        """Pass over what nobody needs to see: `/usage` adds it up."""
+
+    @_show.register
+    def _text(self, event: TextPiece) -> None:
+        self._screen.say(event.text)
+
+    @_show.register
+    def _thought(self, event: ThinkingPiece) -> None:
+        if not self._thinking:
+            self._thinking = True
+            self._screen.busy("thinking")
+
+    @_show.register
+    def _request(self, event: RequestReady) -> None:
+        self._screen.busy(f"waiting for {event.model}")
+
+    @_show.register
+    def _wanted(self, event: ConfirmationWanted) -> None:
+        self._asked_about = event.call.id
+        self._screen.line(f"⚙ {event.title}", "cyan")
+        if event.detail.strip() not in event.title:
+            self._screen.detail(event.detail, style="")
+
+    @_show.register
+    def _started(self, event: ToolStarted) -> None:
+        if event.call.id != self._asked_about:
+            self._screen.line(f"⚙ {event.title}", "cyan")
+        self._screen.busy("running")
+
+    @_show.register
+    def _finished(self, event: ToolFinished) -> None:
+        style = "red" if event.failed else "dim"
+        self._screen.detail(event.text or "(no output)", style, lines=_RESULT_LINES)
+
+    @_show.register
+    def _answered(self, event: ToolAnswered) -> None:
+        self._screen.line(f"⚙ {event.name}, answered by the engine", "cyan")
+
+    @_show.register
+    def _retrying(self, event: Retrying) -> None:
+        self._screen.notice(event.error)
+        self._screen.busy(f"asking again in {event.seconds:.0f} s, attempt {event.attempt}")
+
+    @_show.register
+    def _compacting(self, event: CompactionStarted) -> None:
+        messages = counted(event.messages, "message")
+        self._screen.busy(f"folding {messages}, {event.tokens:,} tokens ({event.reason})")
+
+    @_show.register
+    def _compacted(self, event: CompactionFinished) -> None:
+        self.compactions += 1
+        if event.status in ("folded", "fallback"):
+            self._screen.line(f"❖ {event}", "magenta")
+        else:
+            self._screen.notice(not_folded(event.reason))
+
+    @_show.register
+    def _fell_back(self, event: SummaryFellBack) -> None:
+        self._screen.notice(str(event))
+
+    @_show.register
+    def _notice(self, event: Notice) -> None:
+        self._screen.notice(str(event))
+
+    @_show.register
+    def _corrected(self, event: WindowCorrected) -> None:
+        self._screen.notice(str(event))
+
+    @_show.register
+    def _ended(self, event: TurnEnded) -> None:
+        self._screen.end_of_answer()
+        if event.reason == "failed":
+            self._screen.problem(f"{event}")
+            self._screen.line("/retry asks again, /undo takes your message back", "dim")
+        elif event.reason != "done":
+            self._screen.notice(str(event))

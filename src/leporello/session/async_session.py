@@ -1,0 +1,181 @@
+"""The same session for programs with an event loop: nothing here blocks it."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from leporello.session.session import Session
+from leporello.session.streams import Stream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+    from types import TracebackType
+
+    from leporello.engine import CompactionReport, ContextEngine
+    from leporello.events import Event, Sink
+    from leporello.messages import Message, ToolCall
+    from leporello.session.accounts import SessionUsage
+    from leporello.store import Store
+
+T = TypeVar("T")
+
+
+class AsyncSession:
+    """A `Session` whose methods are awaited.
+
+    A thread of its own constructs the engine and makes every call on it, because an engine may hold something that
+    belongs to a thread, as a database connection does. Events are delivered in the event loop.
+    """
+
+    def __init__(self, session: Session, thread: ThreadPoolExecutor) -> None:
+        self._session = session
+        self._thread = thread
+
+    @classmethod
+    async def open(cls, session_id: str | None = None, *, on_event: Sink | None = None, **options: Any) -> AsyncSession:
+        """Open a conversation; takes what `Session.open` takes."""
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leporello-session")
+        sink = None if on_event is None else _in_loop(asyncio.get_running_loop(), on_event)
+        try:
+            session = await _run(thread, partial(Session.open, session_id, on_event=sink, **options))
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+        return cls(session, thread)
+
+    @property
+    def id(self) -> str:
+        """The name of the conversation."""
+        return self._session.id
+
+    @property
+    def engine(self) -> ContextEngine:
+        """The engine of this conversation; call it only through the session, it belongs to the session's thread."""
+        return self._session.engine
+
+    @property
+    def store(self) -> Store:
+        """The store that keeps this conversation."""
+        return self._session.store
+
+    @property
+    def model(self) -> str:
+        """The model that the conversation is sent to, "" when nobody named one."""
+        return self._session.model
+
+    @property
+    def context_length(self) -> int:
+        """The model's window in tokens."""
+        return self._session.context_length
+
+    @property
+    def caching(self) -> str:
+        """The line that says what is done for the provider's prompt cache; "" when there is nothing to say."""
+        return self._session.caching
+
+    @property
+    def done(self) -> bool:
+        """Whether the newest answer needs nothing more: no result of a call, no further request."""
+        return self._session.done
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """The calls of the newest answer that wait for a result of yours; what `record` returned."""
+        return self._session.calls
+
+    @property
+    def window(self) -> list[Message]:
+        """A copy of the messages that the model sees, in OpenAI's format."""
+        return self._session.window
+
+    async def add(self, *messages: Message) -> None:
+        """Add what the user said, the results of tool calls, or any other message; it is stored at once."""
+        await self._run(self._session.add, *messages)
+
+    async def request(self, tools: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
+        """Return what to send; see `Session.request`."""
+        return await self._run(self._session.request, tools)
+
+    async def record(self, response: Any) -> list[ToolCall]:
+        """Take the model's answer and return the calls that you must answer; see `Session.record`."""
+        return await self._run(self._session.record, response)
+
+    async def stream(self, chunks: AsyncIterable[T]) -> AsyncIterator[T]:
+        """Pass the chunks of a streamed answer on unchanged, and record it at the end; see `Session.stream`."""
+        reading = Stream()
+        complete = False
+        try:
+            async for chunk in chunks:
+                reading.take(chunk)
+                yield chunk
+            complete = True
+        finally:
+            # Shielded: an answer that breaks off because its task was cancelled must be recorded all the same.
+            await asyncio.shield(self._run(partial(self._session.record_stream, reading, complete=complete)))
+
+    async def recover(self, error: BaseException) -> bool:
+        """After an overflow answer fold once; see `Session.recover`."""
+        return await self._run(self._session.recover, error)
+
+    async def compress(self, focus: str | None = None) -> CompactionReport:
+        """Fold the conversation now; `focus` says what the summary should keep most of."""
+        return await self._run(self._session.compress, focus)
+
+    async def switch_model(
+        self,
+        model: str,
+        *,
+        provider: str | None = None,
+        base_url: str | None = None,
+        context_length: int | None = None,
+    ) -> None:
+        """Go on with another model; the engine works out its budgets anew."""
+        options = {"provider": provider, "base_url": base_url, "context_length": context_length}
+        await self._run(partial(self._session.switch_model, model, **options))  # type: ignore[arg-type]
+
+    async def undo(self) -> list[Message]:
+        """Take back the newest message of the user and all that followed; returns what was taken back."""
+        return await self._run(self._session.undo)
+
+    async def reset(self, session_id: str | None = None) -> str:
+        """End this conversation properly and begin another with the same engine; returns its name."""
+        return await self._run(self._session.reset, session_id)
+
+    async def usage(self) -> SessionUsage:
+        """Return where the conversation stands: its size by part, its compactions, its cost."""
+        return await self._run(self._session.usage)
+
+    async def close(self) -> None:
+        """End the conversation properly; opened again under its name, it goes on where it was."""
+        try:
+            await self._run(self._session.close)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def _run(self, function: Callable[..., T], *args: Any) -> T:
+        return await _run(self._thread, function, *args)
+
+
+async def _run(thread: ThreadPoolExecutor, function: Callable[..., T], *args: Any) -> T:
+    return await asyncio.get_running_loop().run_in_executor(thread, partial(function, *args))
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, sink: Sink) -> Sink:
+    """Return a sink that hands events over to the event loop; once that is closed there is nobody to hear them."""
+
+    def deliver(event: Event) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(sink, event)
+
+    return deliver

@@ -1,0 +1,136 @@
+"""Everything a session knows about its conversation between two turns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+from leporello.caching import CachePolicy, PrefixTracker
+from leporello.messages import role_of, tool_calls_of
+from leporello.prices import cost
+from leporello.session.accounts import Accounts
+from leporello.session.answers import INCOMPLETE
+from leporello.session.lines import Window
+from leporello.session.mending import Soundness
+from leporello.session.meter import Meter
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leporello.messages import ToolCall
+    from leporello.session.lines import Said
+    from leporello.session.meter import Count
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """The model that the conversation is sent to, and where."""
+
+    model: str = ""
+    provider: str = ""
+    base_url: str = ""
+    context_length: int = 0
+
+    def with_window(self, context_length: int) -> Route:
+        """Return the same model with another window."""
+        return replace(self, context_length=context_length)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tools:
+    """The tools of a request: as the caller gave them, with the engine's behind them, and what they weigh."""
+
+    given: list[dict[str, Any]] = field(default_factory=list)
+    merged: list[dict[str, Any]] = field(default_factory=list)
+    owned: frozenset[str] = frozenset()
+    tokens: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sent:
+    """The request that waits for its answer."""
+
+    lines: int
+    tokens: int
+    prefix: str
+    moved: str
+
+
+@dataclass(kw_only=True)
+class Conversation:
+    """One conversation: its window, what it has cost, and what is under way."""
+
+    session_id: str
+    route: Route
+    dialect: str
+    automatic: bool
+    window: Window = field(default_factory=Window)
+    sound: Soundness = field(default_factory=Soundness)
+    meter: Meter = field(default_factory=lambda: Meter(""))
+    prefix: PrefixTracker = field(default_factory=PrefixTracker)
+    caching: CachePolicy = field(default_factory=CachePolicy)
+    accounts: Accounts = field(default_factory=Accounts)
+    tools: Tools | None = None
+    waiting: list[Said] = field(default_factory=list)
+    """Messages that the store could not take yet."""
+    engine_stores: bool = False
+    """Whether the engine keeps the conversation in the same store."""
+    withdrawn: list[tuple[Said, Said]] = field(default_factory=list)
+    """What was taken back, from and to, that the store does not know of yet."""
+    journalled: int = 0
+    """How many lines the store's window has."""
+    items: int = 0
+    """How many items those are."""
+    sent: Sent | None = None
+    recovered: bool = False
+    """Whether an overflow answer to the current request has led to a compaction already."""
+    rests_until: int = 0
+    """After a compaction that was refused, how large the request must be before the engine is asked for another."""
+    edited: bool = False
+    """Whether the window is another one than what the engine saw last, and not only longer."""
+    moved: str = ""
+    """Why the prefix of the next request is another one."""
+    renamed: dict[str, str] = field(default_factory=dict)
+    told: set[str] = field(default_factory=set)
+
+    def cut(self, lines: int, why: str, *, sound: bool = False) -> None:
+        """Take note that the lines from a place on are others than before; `sound` when they are known to be valid."""
+        self.moved, self.edited = why, True
+        if not sound:
+            self.sound.cut(lines)
+        self.meter.cut(lines)
+        if lines < self.journalled:
+            self.items = sum(len(line.items()) for line in self.window.lines[:lines])
+            self.journalled = lines
+
+    @property
+    def unstored(self) -> bool:
+        """Whether the engine must not see the list now: it would store what the session could not, and it twice."""
+        return self.engine_stores and bool(self.waiting)
+
+    def size(self) -> Count:
+        """Count the request that the window and the tools make."""
+        return self.meter.count(self.window, self.tools.tokens if self.tools else None)
+
+    def cost(self, usage: Mapping[str, Any]) -> float | None:
+        """Return what a model call cost, or None when the price is not known."""
+        ttl: Literal["5m", "1h"] = "1h" if self.caching.ttl == "1h" else "5m"
+        return cost(usage, self.route.model, self.route.provider, cache_ttl=ttl)
+
+    def open_calls(self) -> list[ToolCall]:
+        """Return the calls of the newest answer that have no result yet."""
+        answered: set[str] = set()
+        for message in reversed(self.window.messages):
+            if role_of(message) == "tool":
+                answered.add(str(message.get("tool_call_id")))
+                continue
+            if role_of(message) != "assistant" or message.get(INCOMPLETE):
+                return []
+            return [call for call in tool_calls_of(message) if call.id not in answered]
+        return []
+
+    @property
+    def done(self) -> bool:
+        """Whether the newest answer needs nothing more: no result, no further request."""
+        newest = self.window.messages[-1] if self.window.messages else {}
+        return role_of(newest) not in ("user", "tool") and not self.open_calls()

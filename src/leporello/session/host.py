@@ -1,0 +1,263 @@
+"""Does what a turn asks for: every call on the engine and on the store, in the thread that drives it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from uuid import uuid4
+
+from leporello.engine import CompactionReport, ContextEngine, fitting
+from leporello.errors import EngineError, StaleWindowError
+from leporello.events import CompactionFinished, CompactionStarted, Event, Sink
+from leporello.plugins import dispatch, merge_tools, route_llm
+from leporello.session import steps
+from leporello.session.verdict import Made
+from leporello.store import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+    from leporello.llm import LLM
+    from leporello.store import Store, Stored, WindowItem
+
+T = TypeVar("T")
+
+
+class Driver(Protocol):
+    """Whoever does the steps of a turn."""
+
+    def do(self, step: steps.Step) -> Any:
+        """Do one step and return what came of it."""
+
+
+def drive(walk: Generator[steps.Step, Any, T], driver: Driver) -> T:
+    """Walk through a turn: do every step, and hand back what came of it or how it failed."""
+    try:
+        step = next(walk)
+        while True:
+            try:
+                came = driver.do(step)
+            except BaseException as error:  # noqa: BLE001 - the turn decides what a failure means
+                step = walk.throw(error)
+            else:
+                step = walk.send(came)
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolAnswer:
+    """What an engine answered to a call, and how long that took."""
+
+    text: str
+    seconds: float
+
+
+@dataclass(kw_only=True)
+class Host:
+    """One engine and one store, for one conversation after another."""
+
+    engine: ContextEngine
+    store: Store
+    conversation: str
+    owner: str = ""
+    start: dict[str, Any] = field(default_factory=dict)
+    """What on_session_start is told besides the id."""
+    llm: LLM | None = None
+    routed: bool = False
+    """Whether the engine's own calls of a model, in the manner of Hermes Agent, go to `llm`."""
+    sink: Sink | None = None
+    clock: Callable[[], float] = time.monotonic
+    token: str = field(default_factory=lambda: uuid4().hex)
+    """The name under which this session holds the right to compact."""
+    _taken: dict[str, frozenset[str]] = field(default_factory=dict)
+
+    def do(self, step: steps.Step) -> Any:
+        """Do one step and return what came of it; an engine's failure is an EngineError that names it."""
+        return getattr(self, f"_{type(step).__name__.lower()}")(step)
+
+    def from_engine(self, event: Event) -> None:
+        """Pass on what an engine reports; how a compaction went, the turn itself tells."""
+        if not isinstance(event, (CompactionStarted, CompactionFinished)):
+            self._tell(steps.Tell(event=event))
+
+    @property
+    def engine_stores(self) -> bool:
+        """Whether the engine keeps the conversation itself, in the same store."""
+        return getattr(self.engine, "store", None) is self.store
+
+    # the store
+
+    def _append(self, step: steps.Append) -> tuple[str, ...]:
+        return self.store.append(self.conversation, step.messages, owner=self.owner)
+
+    def _handout(self, step: steps.HandOut) -> None:
+        if not self.engine_stores:
+            return
+        listed = [(line.message, [one.id for one in line.said if one.id is not None]) for line in step.lines]
+        self.store.handed_out(self.conversation, listed, owner=self.owner)
+
+    def _takeback(self, step: steps.TakeBack) -> list[Stored]:
+        ends = self.store.get([step.first, step.last], owner=self.owner)
+        if ends:
+            first, last = min(row.seq for row in ends.values()), max(row.seq for row in ends.values())
+            rows = self.store.messages(self.conversation, owner=self.owner, first=first, last=last)
+            self.store.supersede(self.conversation, [row.id for row in rows], owner=self.owner)
+        return self._newest_turn()
+
+    def _newest_turn(self) -> list[Stored]:
+        turn: list[Stored] = []
+        for row in self.store.messages(self.conversation, owner=self.owner, newest_first=True):
+            turn.insert(0, row)
+            if row.role == "user":
+                return turn
+        return []
+
+    def _journal(self, step: steps.Journal) -> int:
+        return self.store.record_request(self.conversation, step.request, owner=self.owner)
+
+    def _lease(self, step: steps.Lease) -> bool:
+        return self.store.acquire(self.conversation, self.token, seconds=step.seconds, owner=self.owner)
+
+    def _release(self, step: steps.Release) -> None:
+        self.store.release(self.conversation, self.token, owner=self.owner)
+
+    def _version(self, step: steps.Version) -> int:
+        return self.store.window(self.conversation, owner=self.owner).version
+
+    def _save(self, step: steps.Save) -> Sequence[WindowItem]:
+        now = self.store.window(self.conversation, owner=self.owner)
+        if now.version != step.version:
+            return now.items
+        try:
+            self._save_window(step, now.version)
+        except StaleWindowError:
+            self._save_window(step, self.store.window(self.conversation, owner=self.owner).version)
+        return step.items
+
+    def _save_window(self, step: steps.Save, version: int) -> None:
+        window = Window(version=version, items=tuple(step.items))
+        self.store.save_window(self.conversation, window, step.request, owner=self.owner)
+
+    # the engine
+
+    def _start(self, step: steps.Start) -> None:
+        self.conversation = step.session_id
+        told = {**self.start, "conversation_id": step.session_id, "owner": self.owner, "lease_token": self.token}
+        self._call("on_session_start", step.session_id, **told)
+
+    def _end(self, step: steps.End) -> None:
+        try:
+            self._call("on_session_end", step.session_id, step.messages)
+        finally:
+            if self.store.info(self.conversation, owner=self.owner) is not None:
+                self.store.end(self.conversation, owner=self.owner)
+
+    def _reset(self, step: steps.Reset) -> None:
+        self._call("on_session_reset")
+
+    def _adopt(self, step: steps.Adopt) -> None:
+        route = step.route
+        self.start = {**self.start, "model": route.model, "context_length": route.context_length}
+        self._call(
+            "update_model",
+            model=route.model,
+            context_length=route.context_length,
+            base_url=route.base_url,
+            provider=route.provider,
+        )
+
+    def _offer(self, step: steps.Offer) -> tuple[list[dict[str, Any]], frozenset[str]]:
+        with self._blamed("get_tool_schemas"):
+            return merge_tools(step.tools, self.engine)
+
+    def _preflight(self, step: steps.Preflight) -> bool:
+        return bool(self._call("should_compress_preflight", step.messages))
+
+    def _shouldcompress(self, step: steps.ShouldCompress) -> bool:
+        return bool(self._call("should_compress", step.tokens))
+
+    def _defer(self, step: steps.Defer) -> bool:
+        return bool(self._call("should_defer_preflight_to_real_usage", step.tokens))
+
+    def _compress(self, step: steps.Compress) -> Made:
+        before: CompactionReport | None = getattr(self.engine, "last_compaction", None)
+        started = self.clock()
+        result = self._call(
+            "compress", step.messages, current_tokens=step.tokens, focus_topic=step.focus, force=step.force
+        )
+        report = getattr(self.engine, "last_compaction", None)
+        own = report if isinstance(report, CompactionReport) and report is not before else None
+        return Made(result=result, report=own, seconds=self.clock() - started)
+
+    def _used(self, step: steps.Used) -> None:
+        self._call("update_from_response", step.usage)
+
+    def _complete(self, step: steps.Complete) -> None:
+        self._call("on_turn_complete", step.messages, usage=step.usage)
+
+    def _answer(self, step: steps.Answer) -> ToolAnswer:
+        started = self.clock()
+        with self._route():
+            text = dispatch(self.engine, step.call.name, step.call.arguments, step.messages)
+        return ToolAnswer(text=text, seconds=self.clock() - started)
+
+    def close_engine(self) -> None:
+        """Let the engine give back what it holds."""
+        self._call("close")
+
+    def _call(self, method: str, *args: Any, **offered: Any) -> Any:
+        """Call the engine with what its signature takes; an engine on an older base class may lack the method."""
+        function = getattr(self.engine, method, None)
+        if function is None:
+            return None
+        with self._blamed(method):
+            return function(*args, **self._fitting(method, function, offered))
+
+    def _fitting(self, method: str, function: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
+        """Return what the method takes of what is offered; its signature is read once."""
+        if not offered:
+            return offered
+        if method not in self._taken:
+            self._taken[method] = frozenset(fitting(function, **offered))
+        return {key: value for key, value in offered.items() if key in self._taken[method]}
+
+    def _blamed(self, method: str) -> _Blame:
+        return _Blame(self._route(), f"engine '{self.engine_name}' failed in {method}()")
+
+    def _route(self) -> AbstractContextManager[None]:
+        return route_llm(self.llm) if self.routed else nullcontext()
+
+    @property
+    def engine_name(self) -> str:
+        """The engine's name, whatever its author made of it."""
+        name = getattr(self.engine, "name", None)
+        return name if isinstance(name, str) else type(self.engine).__name__
+
+    # everybody else
+
+    def _tell(self, step: steps.Tell) -> None:
+        if self.sink is not None:
+            self.sink(step.event)
+
+
+class _Blame:
+    """Turn whatever an engine raises into an EngineError that says where; interrupts pass."""
+
+    def __init__(self, around: AbstractContextManager[None], where: str) -> None:
+        self._around = around
+        self._where = where
+
+    def __enter__(self) -> None:
+        self._around.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._around.__exit__(kind, error, trace)
+        if isinstance(error, Exception):
+            raise EngineError(f"{self._where}: {type(error).__name__}: {error}") from error

@@ -1,0 +1,87 @@
+"""The part of a turn that keeps things: what was said, what the lines stand for, what was sent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from leporello.errors import StoreError
+from leporello.session import steps
+from leporello.session.lines import Said, line_of
+from leporello.session.walk import telling, trying
+from leporello.store.codec import verbatim
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leporello.messages import Message
+    from leporello.session.conversation import Conversation
+    from leporello.session.walk import Walk
+    from leporello.store import Request, Stored
+
+
+def saying(talk: Conversation, message: Message) -> Walk[None]:
+    """Store a message that the session itself received or made, and put it into the window."""
+    said = Said(message=message)
+    yield from storing(talk, [said])
+    talk.window.extend([line_of(message, said=[said])])
+
+
+def storing(talk: Conversation, said: Sequence[Said] = ()) -> Walk[None]:
+    """Store what was said, and what the store could not take before; when it fails again, the conversation goes on."""
+    waiting = [*talk.waiting, *said]
+    if not waiting:
+        return
+    try:
+        ids = yield steps.Append(messages=[one.message for one in waiting])
+    except StoreError as error:
+        for one in said:
+            verbatim(one.message)
+        talk.waiting = waiting
+        yield from telling(talk, f"the conversation is not stored at the moment: {error}")
+        return
+    for one, id_ in zip(waiting, ids, strict=True):
+        one.id = id_
+    talk.waiting = []
+    yield from withdrawing(talk)
+
+
+def withdrawing(talk: Conversation) -> Walk[list[Stored]]:
+    """Mark what was taken back in the store as soon as it is all there; returns what is the newest turn then."""
+    turn: list[Stored] = []
+    while talk.withdrawn and not talk.waiting:
+        first, last = talk.withdrawn[0]
+        taken = yield from trying(talk, steps.TakeBack(first=first.id or "", last=last.id or ""))
+        if taken is None:
+            break
+        turn = taken
+        talk.withdrawn.pop(0)
+    return turn
+
+
+def mending(talk: Conversation) -> Walk[None]:
+    """Make the window valid; what had to be changed stays in it, as it is sent."""
+    changed = talk.sound.mend(talk.window, talk.dialect)
+    if changed is not None:
+        talk.cut(changed, "mended", sound=True)
+    yield from handing_out(talk)
+
+
+def handing_out(talk: Conversation) -> Walk[None]:
+    """Before the engine sees a list that is not simply longer: let the store know what each message stands for.
+
+    Else an engine that stores what it is shown would take repairs for said, and moved messages for new ones.
+    """
+    if talk.edited and not talk.waiting:
+        yield from trying(talk, steps.HandOut(lines=talk.window.lines))
+        talk.edited = False
+
+
+def writing(talk: Conversation, lines: int, row: Request) -> Walk[None]:
+    """Write a row of the journal, with what the window has up to this line that the store's window has not."""
+    if talk.waiting:
+        return
+    added = tuple(item for line in talk.window.lines[talk.journalled : lines] for item in line.items())
+    row = replace(row, keep=talk.items, added=added)
+    if (yield from trying(talk, steps.Journal(request=row))) is not None:
+        talk.journalled, talk.items = lines, talk.items + len(added)

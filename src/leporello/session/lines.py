@@ -1,0 +1,165 @@
+"""The window as the session holds it: one line per message, with how the store knows it and what it weighs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from leporello.messages import is_system, role_of, without_private
+from leporello.messages.fixed import FIXED_TEXTS
+from leporello.tokens import count_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from leporello.messages import Message
+    from leporello.store import WindowItem
+
+NOT_SENT = frozenset({"timestamp", "annotations"})  # fields that are kept, but that providers do not take back
+
+
+@dataclass(eq=False, kw_only=True, slots=True)
+class Said:
+    """A message that somebody said, and its id once it is stored."""
+
+    message: Message
+    id: str | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, slots=True)
+class Line:
+    """One message of the window.
+
+    `message` is what the engine sees, `wire` the same as it goes to the provider. `said` are the messages that it
+    shows: usually one, several when a repair joined them, none when an engine or a repair wrote it. `kept` is how the
+    store's window writes a line that an engine saved there itself.
+    """
+
+    message: Message
+    wire: Message
+    tokens: int
+    said: tuple[Said, ...] = ()
+    kept: tuple[WindowItem, ...] = ()
+
+    @property
+    def role(self) -> str:
+        """Who speaks."""
+        return role_of(self.message)
+
+    @property
+    def id(self) -> str | None:
+        """The stored message that this line shows."""
+        return self.said[0].id if self.said else None
+
+    @property
+    def is_user(self) -> bool:
+        """Whether a user really said this."""
+        return bool(self.said) and self.role == "user"
+
+    @property
+    def is_written(self) -> bool:
+        """Whether an engine or a repair wrote this, or part of it."""
+        return not self.said or self.message is not self.said[0].message
+
+    @property
+    def is_block(self) -> bool:
+        """Whether this shows nodes of an engine that keeps its summaries in the store."""
+        return bool(self.kept) and "n" in self.kept[0]
+
+    @property
+    def is_summary(self) -> bool:
+        """Whether an engine wrote this, and not a repair one of its fixed lines."""
+        return not self.said and self.message.get("content") not in FIXED_TEXTS
+
+    def items(self) -> tuple[WindowItem, ...]:
+        """Return how the store's window writes this line."""
+        if self.kept:
+            return self.kept
+        if not self.said:
+            bare = self.message.keys() == {"role", "content"}
+            item: WindowItem = {"t": self.message.get("content"), "role": self.role}
+            return (item if bare else {**item, "as": self.message},)
+        first, *others = self.said
+        shown: WindowItem = {"m": first.id} if self.message is first.message else {"m": first.id, "as": self.message}
+        return (shown, *({"m": other.id, "as": None} for other in others))
+
+
+def line_of(message: Message, *, said: Sequence[Said] = (), kept: Iterable[WindowItem] = ()) -> Line:
+    """Return the line of a message."""
+    wire, tokens = on_the_wire(message), count_message(message)
+    return Line(message=message, wire=wire, tokens=tokens, said=tuple(said), kept=tuple(kept))
+
+
+def on_the_wire(message: Message) -> Message:
+    """Return a message as it goes out: without private keys, cache markers and what providers do not take."""
+    sent = without_private(message)
+    if NOT_SENT.isdisjoint(sent):
+        return sent
+    return {key: value for key, value in sent.items() if key not in NOT_SENT}
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a message that later changes to it do not reach."""
+    if isinstance(value, dict):
+        return {key: copied(item) if isinstance(item, (dict, list)) else item for key, item in value.items()}
+    return [copied(item) if isinstance(item, (dict, list)) else item for item in value]
+
+
+class Window:
+    """The lines in order, with their messages and their weight at hand: what a turn costs does not grow with them."""
+
+    def __init__(self, lines: Iterable[Line] = ()) -> None:
+        self.lines: list[Line] = []
+        self.messages: list[Message] = []
+        self.wire: list[Message] = []
+        self.tokens = 0
+        self.rewritten = 0
+        """The first line that was replaced since the last request was made; whoever makes it sets it to the end."""
+        self._shown: list[Message] = []
+        self.extend(lines)
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __iter__(self) -> Iterator[Line]:
+        return iter(self.lines)
+
+    def extend(self, lines: Iterable[Line]) -> None:
+        """Add lines at the end."""
+        for line in lines:
+            self.lines.append(line)
+            self.messages.append(line.message)
+            self.wire.append(line.wire)
+            self.tokens += line.tokens
+
+    def replace(self, start: int, lines: Sequence[Line]) -> None:
+        """Put other lines in the place of those from `start` on."""
+        self.rewritten = min(self.rewritten, start)
+        self._shown = []
+        self.tokens -= self.tokens_from(start)
+        del self.lines[start:], self.messages[start:], self.wire[start:]
+        self.extend(lines)
+
+    def shown(self) -> list[Message]:
+        """Return the live list for the engine: it grows with the window, and what is done to it does not reach that."""
+        known = len(self._shown)
+        if known > len(self.messages):
+            self._shown = list(self.messages)
+        elif known < len(self.messages):
+            self._shown += self.messages[known:]
+        return self._shown
+
+    def tokens_from(self, start: int) -> int:
+        """Return the weight of the lines from a place on."""
+        return sum(line.tokens for line in self.lines[start:])
+
+    def newest_user(self) -> int | None:
+        """Return the place of the newest message that a user really said."""
+        return next((at for at in range(len(self.lines) - 1, -1, -1) if self.lines[at].is_user), None)
+
+    def systems(self) -> int:
+        """Return how many system messages stand at the front."""
+        count = 0
+        while count < len(self.messages) and is_system(self.messages[count]):
+            count += 1
+        return count

@@ -1,0 +1,84 @@
+"""Keeps the window valid: only what is new is looked at, and what had to be changed stays as it was sent.
+
+A caller may speak twice in a row, leave calls unanswered or hand over an answer that broke off. The store keeps all of
+it as it came; the window holds what can be sent.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from leporello.lcm.view import align
+from leporello.messages import group_start, is_system, repair, tool_calls_of, violations
+from leporello.session.lines import Line, line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leporello.messages import Message
+    from leporello.session.lines import Window
+
+_OPENING: Message = {"role": "user", "content": "-"}  # stands for everything before the part that is looked at
+
+
+class Soundness:
+    """How far the window is known to be valid, and which ids its calls have."""
+
+    def __init__(self) -> None:
+        self._lines = 0
+        self.ids: set[str] = set()
+
+    def mend(self, window: Window, dialect: str) -> int | None:
+        """Make the window valid; returns the first place that was changed, or None."""
+        start = self._start(window)
+        part = window.messages[start:]
+        opening = [_OPENING] if start and part and part[0].get("role") != "user" else []
+        changed = None
+        if violations([*opening, *part], dialect):
+            changed = self._repair(window, start, opening)
+        self._note(window)
+        return changed
+
+    def cut(self, lines: int) -> None:
+        """Take note that the lines from a place on are gone or others."""
+        self._lines = min(self._lines, lines)
+        if not lines:
+            self.ids.clear()
+
+    def _start(self, window: Window) -> int:
+        """Return the place from which on the window must be looked at: the front, when what is new concerns it."""
+        new = window.messages[self._lines :]
+        if not self._lines or any(is_system(message) for message in new):
+            return 0
+        if any(call.id in self.ids for message in new for call in tool_calls_of(message)):
+            return 0
+        start = group_start(window.messages, self._lines - 1)
+        return 0 if is_system(window.messages[start]) else start
+
+    def _repair(self, window: Window, start: int, opening: list[Message]) -> int | None:
+        lines = window.lines[start:]
+        originals = [line.message for line in lines]
+        valid = repair([*opening, *originals]).messages[len(opening) :]
+        mended = [
+            _mended(message, [lines[place] for place in places])
+            for message, places in zip(valid, align(originals, valid), strict=True)
+        ]
+        same = next((at for at, (old, new) in enumerate(zip(lines, mended, strict=False)) if old is not new), None)
+        if same is None:
+            if len(lines) == len(mended):
+                return None
+            same = min(len(lines), len(mended))
+        window.replace(start + same, mended[same:])
+        return start + same
+
+    def _note(self, window: Window) -> None:
+        for message in window.messages[self._lines :]:
+            self.ids.update(call.id for call in tool_calls_of(message))
+        self._lines = len(window)
+
+
+def _mended(message: Message, sources: Sequence[Line]) -> Line:
+    """Return the line of a repaired message: the one it was, if it is whole, else a new one that shows the same."""
+    if len(sources) == 1 and sources[0].message is message:
+        return sources[0]
+    return line_of(message, said=[said for line in sources for said in line.said])

@@ -1,0 +1,78 @@
+"""How many tokens the next request has: what the provider reported, and an estimate of what came since."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from leporello.tokens import Calibration
+from leporello.tokens.estimate import PER_REQUEST
+
+if TYPE_CHECKING:
+    from leporello.session.lines import Window
+
+
+@dataclass(frozen=True, kw_only=True)
+class Count:
+    """A request's size; `reported` tells whether most of it is the provider's own count."""
+
+    tokens: int
+    reported: bool
+
+
+class Meter:
+    """Counts requests of one model; what it reports teaches the estimate, and counting costs what is new."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+        self.calibration = Calibration()
+        self._reported: int | None = None
+        self._lines = 0
+        self._tools = 0
+        self._sent = 0
+        self._pending = (0, 0)
+
+    def count(self, window: Window, tools: int | None) -> Count:
+        """Count the request that the window and the tools make.
+
+        `tools` is the plain estimate of their schemas; None, as long as nobody named any: those of the last request.
+        """
+        factor = self.calibration.factor(self.model)
+        if self._reported is None:
+            return Count(tokens=math.ceil(self._plain(window, tools or 0) * factor), reported=False)
+        new = window.tokens_from(self._lines) + (0 if tools is None else tools - self._tools)
+        return Count(tokens=max(0, self._reported + math.ceil(new * factor)), reported=True)
+
+    def sent(self, window: Window, tools: int) -> None:
+        """Remember what goes out, so that the report about it can be understood."""
+        self._sent = self._plain(window, tools)
+        self._pending = (len(window), tools)
+
+    def reported(self, prompt_tokens: int) -> None:
+        """Take the provider's count of what was sent last."""
+        self.calibration.observe(self.model, self._sent, prompt_tokens)
+        self._reported = prompt_tokens
+        self._lines, self._tools = self._pending
+
+    def refused(self, actual: int) -> None:
+        """Learn from the size that an overflow answer named."""
+        self.calibration.observe(self.model, self._sent, actual)
+
+    def resumed(self, prompt_tokens: int, lines: int, tools: int) -> None:
+        """Take up the count of an earlier process."""
+        self._reported, self._lines, self._tools = prompt_tokens, lines, tools
+
+    def cut(self, lines: int) -> None:
+        """Forget the provider's count if it spoke of lines that are gone or changed."""
+        if lines < self._lines:
+            self._reported = None
+
+    def switch(self, model: str) -> None:
+        """Count for another model; the count of the one before says nothing about it."""
+        self.model = model
+        self._reported = None
+
+    @staticmethod
+    def _plain(window: Window, tools: int) -> int:
+        return PER_REQUEST + window.tokens + tools

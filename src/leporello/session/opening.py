@@ -1,0 +1,271 @@
+"""Opens a session: the model and its window, the store, the engine, and the conversation as it was left."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+from leporello.caching import choose
+from leporello.config import Config
+from leporello.engine import ContextEngine
+from leporello.errors import SessionError
+from leporello.plugins import EngineSource
+from leporello.plugins.make import known_window
+from leporello.session.accounts import REQUEST
+from leporello.session.conversation import Conversation, Route
+from leporello.session.dialects import DIALECTS
+from leporello.session.host import Host
+from leporello.session.lines import Window
+from leporello.session.meter import Meter
+from leporello.session.telemetry import with_spans
+from leporello.session.windows import load
+from leporello.store import open_store
+from leporello.tokens import DEFAULT_WINDOW
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from leporello.caching import CachePolicy
+    from leporello.events import Sink
+    from leporello.llm import LLM
+    from leporello.store import Store
+
+_OURS = "leporello."
+
+
+@dataclass(kw_only=True)
+class Opened:
+    """What a session is made of, and what it must give back."""
+
+    config: Config
+    host: Host
+    talk: Conversation
+    system: str | None = None
+    notices: list[str] = field(default_factory=list)
+    introduced: bool = True
+    """Whether the engine knows the model already."""
+    own_engine: bool = True
+    own_store: bool = True
+
+    def another(self, session_id: str | None) -> Conversation:
+        """Return another conversation with the same model, engine and store."""
+        talk = self.talk
+        key = session_id or new_id()
+        self.talk = conversation(self.host, key, talk.route, talk.dialect, self.config)
+        return self.talk
+
+    def close(self) -> None:
+        """Give back what was opened here; an engine or a store that was handed over stays open."""
+        try:
+            if self.own_engine:
+                self.host.close_engine()
+        finally:
+            if self.own_store:
+                self.host.store.close()
+
+
+def open_session(
+    session_id: str | None,
+    *,
+    model: str | None,
+    provider: str | None,
+    base_url: str | None,
+    context_length: int | None,
+    engine: str | ContextEngine | EngineSource | None,
+    store: Store | str | os.PathLike[str] | None,
+    config: Config | Mapping[str, Any] | str | os.PathLike[str] | None,
+    system: str | None,
+    dialect: str,
+    owner: str,
+    platform: str,
+    on_event: Sink | None,
+    options: dict[str, Any],
+) -> Opened:
+    """Open or resume a conversation; nothing is written, and the engine is not started yet."""
+    if dialect not in DIALECTS:
+        raise SessionError(f"there is no dialect {dialect!r}: use 'openai' or 'anthropic'.")
+    settings = Config.coerce(config)
+    key = session_id or new_id()
+    given = engine if isinstance(engine, ContextEngine) else None
+    route = route_of(settings, model, provider, base_url, dialect)
+    window, notice = _window(settings, route, context_length or (given.context_length if given else 0))
+    route = route.with_window(window)
+    kept, own_store = _store(settings, store, key, engine)
+    chosen, fell_back = _engine(settings, engine, route, kept, options)
+    host = Host(
+        engine=chosen,
+        store=kept,
+        conversation=key,
+        owner=owner,
+        start=_start(settings, route, platform),
+        sink=with_spans(on_event),
+        **_routing(settings, engine, chosen, route, options),
+    )
+    if getattr(chosen, "on_event", None) is None:
+        chosen.on_event = host.from_engine
+    return Opened(
+        config=settings,
+        host=host,
+        talk=conversation(host, key, route, dialect, settings),
+        system=system,
+        notices=[text for text in (notice, fell_back) if text],
+        introduced=chosen is not given,
+        own_engine=chosen is not given,
+        own_store=own_store,
+    )
+
+
+def conversation(host: Host, session_id: str, route: Route, dialect: str, config: Config) -> Conversation:
+    """Return a conversation as it was left: its window, the count of its last request, what it cost."""
+    store, owner = host.store, host.owner
+    talk = Conversation(
+        session_id=session_id,
+        route=route,
+        dialect=dialect,
+        automatic=config.compression.enabled,
+        engine_stores=host.engine_stores,
+        meter=Meter(route.model),
+        caching=_caching(config, route),
+    )
+    saved = load(store, session_id, owner)
+    talk.window = Window([*saved.lines, *saved.later])
+    talk.edited = bool(talk.window)
+    talk.journalled, talk.items = (len(saved.lines), saved.items) if saved.whole else (0, 0)
+    rows = store.requests(session_id, owner=owner)
+    talk.accounts.resume(rows)
+    last = rows[-1] if rows else None
+    if saved.whole and last is not None and last.reason == REQUEST and last.usage.get("prompt_tokens"):
+        talk.meter.resumed(last.usage["prompt_tokens"], len(saved.lines), int(last.report.get("tools", 0)))
+    return talk
+
+
+def route_of(config: Config, model: str | None, provider: str | None, base_url: str | None, dialect: str) -> Route:
+    """Return the model and where it is, from what the caller said and else from the configuration."""
+    configured = "" if config.model.provider == "auto" else config.model.provider
+    served_by = provider or configured
+    if not served_by and dialect == "anthropic" and not base_url:
+        served_by = "anthropic"
+    return Route(
+        model=model or config.model.default or "",
+        provider="" if served_by == "auto" else served_by,
+        base_url=base_url or config.model.base_url or "",
+    )
+
+
+def switched(
+    opened: Opened, model: str, provider: str | None, base_url: str | None, context_length: int | None
+) -> tuple[Route, CachePolicy]:
+    """Return the route to another model, and what is done for its cache."""
+    config, before = opened.config, opened.talk
+    route = route_of(
+        config, model, provider or before.route.provider, base_url or before.route.base_url, before.dialect
+    )
+    window, notice = _window(config, route, context_length or 0)
+    opened.notices = [notice] if notice else []
+    route = route.with_window(window)
+    return route, _caching(config, route)
+
+
+def new_id() -> str:
+    """Return a name for a conversation that has none: when it began, and something nobody else has."""
+    return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"
+
+
+def _window(config: Config, route: Route, given: int) -> tuple[int, str]:
+    """Return the model's window, and what the user must know about it."""
+    known = given or known_window(config, route.model, route.provider)
+    if known:
+        return known, ""
+    name = f"of {route.model!r}" if route.model else "of the model"
+    hint = f"set model.context_length in config.yaml, or windows: {{{route.model or 'MODEL'}: TOKENS}}"
+    return DEFAULT_WINDOW, f"the window {name} is not known: {DEFAULT_WINDOW:,} tokens are assumed; {hint}"
+
+
+def _caching(config: Config, route: Route) -> CachePolicy:
+    return choose(
+        model=route.model, provider=route.provider, base_url=route.base_url or None, settings=config.prompt_caching
+    )
+
+
+def _store(config: Config, store: Any, session_id: str, engine: Any) -> tuple[Store, bool]:
+    """Return the store, and whether it was opened here; a conversation that is not to be kept has one in memory."""
+    if store is not None and not isinstance(store, (str, os.PathLike)):
+        return store, False
+    if _name(config, engine) == "lcm" and _is_ignored(config, session_id):
+        return open_store(":memory:"), True
+    return open_store(store, home=config.home, url=config.store.url), True
+
+
+def _name(config: Config, engine: Any) -> str:
+    if isinstance(engine, EngineSource):
+        return engine.name
+    return engine if isinstance(engine, str) else config.context.engine if engine is None else ""
+
+
+def _is_ignored(config: Config, session_id: str) -> bool:
+    from leporello.lcm.settings import Settings
+
+    return Settings.of(config).ignores(session_id)
+
+
+def _engine(
+    config: Config, engine: Any, route: Route, store: Store, options: dict[str, Any]
+) -> tuple[ContextEngine, str]:
+    """Return the engine, and what the user must know when it is not the one that was asked for."""
+    if isinstance(engine, ContextEngine):
+        if options:
+            names = ", ".join(sorted(options))
+            raise SessionError(f"an engine that is handed over takes no options: leave out {names}.")
+        return engine, ""
+    source = engine
+    if not isinstance(source, EngineSource):
+        own_store = {} if config.lcm.store and _name(config, engine) == "lcm" else {"store": store}
+        source = EngineSource(
+            config,
+            name=engine,
+            model=route.model,
+            provider=route.provider,
+            base_url=route.base_url,
+            context_length=route.context_length,
+            **own_store,
+            **options,
+        )
+    chosen = source.new_engine()
+    name = getattr(chosen, "name", "")
+    fell_back = name == "compressor" != source.name
+    return chosen, f"engine {source.name!r} cannot be used; the compressor takes its place" if fell_back else ""
+
+
+def _start(config: Config, route: Route, platform: str) -> dict[str, Any]:
+    home = str(config.home)
+    return {
+        "platform": platform,
+        "model": route.model,
+        "context_length": route.context_length,
+        "leporello_home": home,
+        "hermes_home": home,
+    }
+
+
+def _routing(
+    config: Config, asked: Any, engine: ContextEngine, route: Route, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Decide where the model calls of a plugin go that asks for a summariser in the manner of Hermes Agent."""
+    if isinstance(asked, ContextEngine) or type(engine).__module__.startswith(_OURS):
+        return {}
+    llm: LLM | None = options["llm"] if "llm" in options else _connected(config, route)
+    return {"llm": llm, "routed": True}
+
+
+def _connected(config: Config, route: Route) -> LLM | None:
+    from leporello.llm import connect
+
+    own = {
+        "default": route.model or None,
+        "base_url": route.base_url or None,
+        "provider": route.provider or "auto",
+    }
+    return connect(config, main=config.model.model_copy(update=own))

@@ -1,0 +1,317 @@
+"""A conversation in anybody's loop: five lines around the provider's package.
+
+with Session.open("my-chat", model="claude-sonnet-5") as session:
+    session.add({"role": "user", "content": "Fix the failing tests"})
+    while not session.done:
+        request = session.request(tools=my_tools)
+        response = client.chat.completions.create(model=model, **request)
+        for call in session.record(response):
+            session.add(tool_result(call, run(call)))
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from leporello.errors import SessionError, StoreError
+from leporello.messages import from_anthropic
+from leporello.session import turn
+from leporello.session.accounts import Parts, SessionUsage
+from leporello.session.answers import read_answer
+from leporello.session.dialects import requests_in
+from leporello.session.host import drive
+from leporello.session.lines import copied
+from leporello.session.opening import Opened, open_session, switched
+from leporello.session.streams import Stream
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from leporello.config import Config
+    from leporello.engine import CompactionReport, ContextEngine
+    from leporello.events import Sink
+    from leporello.messages import Message, ToolCall
+    from leporello.plugins import EngineSource
+    from leporello.session import steps
+    from leporello.session.conversation import Conversation
+    from leporello.store import Store
+
+T = TypeVar("T")
+
+
+class Session:
+    """One conversation: its window, its engine, its place in the store. Use it from one thread at a time.
+
+    Whatever engine is behind it: requests are valid and below the window, the newest message of the user stays as it
+    is, everything that was said is kept in the store, and the front of the request changes only when it is folded.
+    """
+
+    def __init__(self, opened: Opened) -> None:
+        self._opened = opened
+        self._host = opened.host
+        self._talk = opened.talk
+        self._requests = requests_in(opened.talk.dialect)
+        self._closed = False
+
+    @classmethod
+    def open(
+        cls,
+        session_id: str | None = None,
+        *,
+        model: str | None = None,
+        provider: str | None = None,
+        base_url: str | None = None,
+        context_length: int | None = None,
+        engine: str | ContextEngine | EngineSource | None = None,
+        store: Store | str | os.PathLike[str] | None = None,
+        config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        system: str | None = None,
+        dialect: str = "openai",
+        owner: str = "",
+        platform: str = "library",
+        on_event: Sink | None = None,
+        **options: Any,
+    ) -> Session:
+        """Open a conversation: a new one without `session_id`, else the one of that name, folded as it was.
+
+        What is left out comes from config.yaml. `engine` is a name, an engine or an EngineSource; `store` an address
+        or a Store; `dialect` "openai" or "anthropic", the format of requests and answers. `options` go to the engine
+        (`llm`, for one).
+        """
+        opened = open_session(
+            session_id,
+            model=model,
+            provider=provider,
+            base_url=base_url,
+            context_length=context_length,
+            engine=engine,
+            store=store,
+            config=config,
+            system=system,
+            dialect=dialect,
+            owner=owner,
+            platform=platform,
+            on_event=on_event,
+            options=options,
+        )
+        session = cls(opened)
+        session._begin(system)
+        return session
+
+    @property
+    def id(self) -> str:
+        """The name of the conversation."""
+        return self._talk.session_id
+
+    @property
+    def engine(self) -> ContextEngine:
+        """The engine of this conversation."""
+        return self._host.engine
+
+    @property
+    def store(self) -> Store:
+        """The store that keeps this conversation."""
+        return self._host.store
+
+    @property
+    def model(self) -> str:
+        """The model that the conversation is sent to, "" when nobody named one."""
+        return self._talk.route.model
+
+    @property
+    def context_length(self) -> int:
+        """The model's window in tokens."""
+        return self._talk.route.context_length
+
+    @property
+    def caching(self) -> str:
+        """The line that says what is done for the provider's prompt cache; "" when there is nothing to say."""
+        return self._talk.caching.line()
+
+    @property
+    def done(self) -> bool:
+        """Whether the newest answer needs nothing more: no result of a call, no further request."""
+        return self._talk.done
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """The calls of the newest answer that wait for a result of yours; what `record` returned."""
+        owned = self._talk.tools.owned if self._talk.tools else frozenset()
+        return [call for call in self._talk.open_calls() if call.name not in owned]
+
+    @property
+    def window(self) -> list[Message]:
+        """A copy of the messages that the model sees, in OpenAI's format."""
+        return [copied(message) for message in self._talk.window.messages]
+
+    def add(self, *messages: Message) -> None:
+        """Add what the user said, the results of tool calls, or any other message; it is stored at once."""
+        self._drive(turn.adding(self._talk, list(self._in_openai_format(messages))))
+
+    def request(self, tools: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
+        """Return what to send: `messages`, `tools` if there are any, and `system` in Anthropic's dialect.
+
+        The conversation is folded first if its engine says so; the engine's own tools stand behind yours.
+        """
+        self._drive(turn.requesting(self._talk, tools or ()))
+        return self._requests.request(self._talk)
+
+    def record(self, response: Any) -> list[ToolCall]:
+        """Take the model's answer, an object of its package or a dict, and return the calls that you must answer.
+
+        Calls of the engine's tools are answered already.
+        """
+        return self._drive(turn.recording(self._talk, read_answer(response)))
+
+    def stream(self, chunks: Iterable[T]) -> Iterator[T]:
+        """Pass the chunks of a streamed answer on unchanged, and record it at the end; then see `calls`.
+
+        An answer that breaks off, or that you stop reading, is recorded as incomplete: its calls are not to be run.
+        """
+        reading = Stream()
+        complete = False
+        try:
+            for chunk in chunks:
+                reading.take(chunk)
+                yield chunk
+            complete = True
+        finally:
+            self.record_stream(reading, complete=complete)
+
+    def recover(self, error: BaseException) -> bool:
+        """After an error of the provider: True when the input was too long and is folded now; send `request()` again.
+
+        It folds once for each request; the window is corrected when the error names it.
+        """
+        from leporello.llm.errors import classify
+
+        return self._drive(turn.recovering(self._talk, classify(error, provider=self._talk.route.provider)))
+
+    def compress(self, focus: str | None = None) -> CompactionReport:
+        """Fold the conversation now; `focus` says what the summary should keep most of."""
+        return self._drive(turn.compressing(self._talk, focus))
+
+    def switch_model(
+        self,
+        model: str,
+        *,
+        provider: str | None = None,
+        base_url: str | None = None,
+        context_length: int | None = None,
+    ) -> None:
+        """Go on with another model; the engine works out its budgets anew."""
+        route, caching = switched(self._opened, model, provider, base_url, context_length)
+        self._talk.caching = caching
+        self._drive(turn.switching(self._talk, route))
+        self._tell_notices()
+
+    def undo(self) -> list[Message]:
+        """Take back the newest message of the user and all that followed; returns what was taken back."""
+        return self._drive(turn.undoing(self._talk))
+
+    def reset(self, session_id: str | None = None) -> str:
+        """End this conversation properly and begin another with the same engine; returns its name."""
+        self._drive(turn.ending(self._talk))
+        self._drive(turn.resetting(self._talk))
+        self._talk = self._opened.another(session_id)
+        self._requests = requests_in(self._talk.dialect)
+        self._begin(self._opened.system)
+        return self.id
+
+    def usage(self) -> SessionUsage:
+        """Return where the conversation stands: its size by part, its compactions, its cost."""
+        talk, engine = self._talk, self._host.engine
+        size = talk.size()
+        window = talk.route.context_length
+        return SessionUsage(
+            session_id=talk.session_id,
+            engine=self._host.engine_name,
+            model=talk.route.model,
+            context_length=window,
+            threshold_tokens=int(getattr(engine, "threshold_tokens", 0) or 0),
+            tokens=size.tokens,
+            reported=size.reported,
+            percent=round(100 * size.tokens / window, 1) if window else 0.0,
+            parts=_parts(talk),
+            messages=len(talk.window),
+            compactions=talk.accounts.compactions,
+            turn=talk.accounts.turn,
+            conversation=talk.accounts.conversation,
+            prefix_moves=talk.accounts.prefix_moves,
+            caching=self.caching,
+        )
+
+    def close(self) -> None:
+        """End the conversation properly; opened again under its name, it goes on where it was."""
+        if self._closed:
+            return
+        self._drive(turn.ending(self._talk))
+        self._closed = True
+        unstored = len(self._talk.waiting)
+        self._opened.close()
+        if unstored:
+            raise StoreError(f"{unstored} message(s) could not be stored before the session was closed.")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _begin(self, system: str | None) -> None:
+        self._drive(turn.starting(self._talk, introduced=self._opened.introduced))
+        self._opened.introduced = True
+        self._tell_notices()
+        if system is not None:
+            self._drive(turn.opening(self._talk, system))
+
+    def _tell_notices(self) -> None:
+        for text in self._opened.notices:
+            self._drive(turn.telling(self._talk, text))
+        self._opened.notices = []
+
+    def record_stream(self, reading: Stream, *, complete: bool) -> None:
+        """Record a streamed answer as far as it came; for whoever reads the chunks himself."""
+        answer = reading.answer(complete=complete)
+        if answer is not None:
+            self._drive(turn.recording(self._talk, answer))
+
+    def _in_openai_format(self, messages: Iterable[Message]) -> Iterator[Message]:
+        for message in messages:
+            if self._talk.dialect == "anthropic" and _has_blocks(message):
+                yield from from_anthropic({"messages": [message]})
+            else:
+                yield message
+
+    def _drive(self, walk: Generator[steps.Step, Any, T]) -> T:
+        if self._closed:
+            walk.close()
+            raise SessionError(f"the session {self.id!r} is closed: open it again with Session.open({self.id!r}).")
+        return drive(walk, self._host)
+
+
+def _has_blocks(message: Any) -> bool:
+    """Tell whether a message is in Anthropic's format where the two differ."""
+    content = message.get("content") if isinstance(message, dict) else None
+    kinds = {part.get("type") for part in content if isinstance(part, dict)} if isinstance(content, list) else set()
+    return not kinds.isdisjoint({"tool_use", "tool_result"})
+
+
+def _parts(talk: Conversation) -> Parts:
+    """Weigh the window by what it holds."""
+    factor = talk.meter.calibration.factor(talk.meter.model)
+    systems = talk.window.systems()
+    system = sum(line.tokens for line in talk.window.lines[:systems])
+    summaries = sum(line.tokens for line in talk.window.lines[systems:] if line.is_summary)
+    tools = talk.tools.tokens if talk.tools else 0
+    tail = talk.window.tokens - system - summaries
+    return Parts(
+        system=round(system * factor),
+        tools=round(tools * factor),
+        summaries=round(summaries * factor),
+        tail=round(tail * factor),
+    )

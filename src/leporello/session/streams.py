@@ -1,0 +1,160 @@
+"""Streamed answers, put together chunk by chunk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from leporello.session.answers import INCOMPLETE, Answered, message_of_blocks, plain, usage_of, without_nothing
+
+if TYPE_CHECKING:
+    from leporello.messages import Message
+
+_TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
+
+
+class Stream:
+    """An answer that is still coming, in either dialect."""
+
+    def __init__(self) -> None:
+        self._openai = _OpenAIStream()
+        self._anthropic = _AnthropicStream()
+
+    def take(self, chunk: Any) -> None:
+        """Take the next chunk; what is no chunk of an answer is passed over."""
+        if not isinstance(chunk, Mapping) and not hasattr(chunk, "model_dump"):
+            return
+        data = plain(chunk)
+        if "choices" in data:
+            self._openai.take(data)
+        elif isinstance(data.get("type"), str):
+            self._anthropic.take(data)
+
+    def answer(self, *, complete: bool) -> Answered | None:
+        """Return the answer as far as it came; None when nothing came."""
+        reading: _OpenAIStream | _AnthropicStream = self._anthropic if self._anthropic.begun else self._openai
+        message = reading.message()
+        if message is None:
+            return None
+        if not complete or not reading.finish:
+            message = {**message, INCOMPLETE: True}
+        return Answered(
+            message=message, usage=usage_of(reading.usage), model=reading.model, finish=reading.finish, id=reading.id
+        )
+
+
+class _OpenAIStream:
+    """Chunks of a chat completion."""
+
+    def __init__(self) -> None:
+        self.id = self.model = self.finish = ""
+        self.usage: dict[str, Any] = {}
+        self._texts: dict[str, list[str]] = {}
+        self._lists: dict[str, list[Any]] = {}
+        self._calls: list[dict[str, Any]] = []
+        self._places: dict[Any, int] = {}
+
+    def take(self, chunk: dict[str, Any]) -> None:
+        self.id = self.id or str(chunk.get("id") or "")
+        self.model = self.model or str(chunk.get("model") or "")
+        if isinstance(chunk.get("usage"), Mapping):
+            self.usage = dict(chunk["usage"])
+        for choice in chunk["choices"] or ():
+            if isinstance(choice, Mapping) and not choice.get("index"):
+                self.finish = str(choice.get("finish_reason") or self.finish)
+                self._delta(choice.get("delta") or {})
+
+    def _delta(self, delta: Mapping[str, Any]) -> None:
+        for key, value in delta.items():
+            if isinstance(value, str) and key in _TEXTS:
+                self._texts.setdefault(key, []).append(value)
+            elif key == "tool_calls":
+                for call in value or ():
+                    self._call(call)
+            elif isinstance(value, list) and value:
+                self._lists.setdefault(key, []).extend(value)
+
+    def _call(self, piece: Mapping[str, Any]) -> None:
+        """Add a piece to its call: the one with this index, else the one with this id, else the newest."""
+        function = piece.get("function") or {}
+        place = self._place(piece)
+        call = self._calls[place]
+        call["id"] = call["id"] or piece.get("id") or ""
+        call["type"] = piece.get("type") or call["type"]
+        call["function"]["name"] += function.get("name") or ""
+        call["function"]["arguments"] += function.get("arguments") or ""
+        extra = {key: value for key, value in piece.items() if key not in ("index", "id", "type", "function") and value}
+        call.update(extra)
+
+    def _place(self, piece: Mapping[str, Any]) -> int:
+        key = piece.get("index")
+        if key is None:
+            key = piece.get("id") or len(self._calls) - 1
+        if key not in self._places:
+            self._places[key] = len(self._calls)
+            self._calls.append({"id": "", "type": "function", "function": {"name": "", "arguments": ""}})
+        return self._places[key]
+
+    def message(self) -> Message | None:
+        texts = {key: "".join(pieces) for key, pieces in self._texts.items()}
+        fields = {**{key: text for key, text in texts.items() if text}, **self._lists}
+        if self._calls:
+            fields["tool_calls"] = [{**call, "function": dict(call["function"])} for call in self._calls]
+        if not fields and not self.finish:
+            return None
+        return without_nothing({"content": texts.get("content") if not self._calls else None, **fields})
+
+
+class _AnthropicStream:
+    """Events of an Anthropic message."""
+
+    def __init__(self) -> None:
+        self.id = self.model = self.finish = ""
+        self.usage: dict[str, Any] = {}
+        self.begun = False
+        self._blocks: dict[int, dict[str, Any]] = {}
+        self._inputs: dict[int, list[str]] = {}
+
+    def take(self, event: dict[str, Any]) -> None:
+        kind = event["type"]
+        if kind == "message_start":
+            message = event.get("message") or {}
+            self.begun = True
+            self.id, self.model = str(message.get("id") or ""), str(message.get("model") or "")
+            self._count(message.get("usage"))
+        elif kind == "content_block_start":
+            self._blocks[event["index"]] = dict(event["content_block"])
+        elif kind == "content_block_delta":
+            self._delta(event["index"], event.get("delta") or {})
+        elif kind == "message_delta":
+            self.finish = str((event.get("delta") or {}).get("stop_reason") or self.finish)
+            self._count(event.get("usage"))
+
+    def _count(self, usage: Any) -> None:
+        if isinstance(usage, Mapping):
+            self.usage.update({key: value for key, value in usage.items() if value is not None})
+
+    def _delta(self, index: int, delta: Mapping[str, Any]) -> None:
+        block = self._blocks.setdefault(index, {"type": "text", "text": ""})
+        for key in ("text", "thinking", "signature"):
+            if isinstance(delta.get(key), str):
+                block[key] = (block.get(key) or "") + delta[key]
+        if isinstance(delta.get("partial_json"), str):
+            self._inputs.setdefault(index, []).append(delta["partial_json"])
+        if delta.get("citation"):
+            block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+
+    def message(self) -> Message | None:
+        blocks = {index: block for index, block in sorted(self._blocks.items()) if _says_something(block)}
+        if not blocks and not self.finish:
+            return None
+        message = message_of_blocks(list(blocks.values()))
+        calls = [index for index, block in blocks.items() if block.get("type") == "tool_use"]
+        for call, index in zip(message.get("tool_calls") or [], calls, strict=True):
+            if raw := "".join(self._inputs.get(index, ())):
+                call["function"]["arguments"] = raw
+        return message
+
+
+def _says_something(block: dict[str, Any]) -> bool:
+    return block.get("type") != "text" or bool(block.get("text"))

@@ -1,0 +1,123 @@
+"""OpenTelemetry spans with the GenAI attribute names, when OpenTelemetry is installed; else nothing.
+
+Spans hold names, counts and times, never what was said. Without an OpenTelemetry SDK that somebody set up, they go
+nowhere.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from leporello.events import CompactionFinished, CompactionStarted, Event, Sink, log_event
+from leporello.session.events import AnswerRecorded, RequestFailed, RequestReady, ToolAnswered
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span, Tracer
+
+_NANOSECONDS = 1_000_000_000
+
+
+def with_spans(sink: Sink | None) -> Sink:
+    """Return a sink that makes spans too if OpenTelemetry is installed; without a sink, events are logged."""
+    listening = sink or log_event
+    return Spans(listening) if find_spec("opentelemetry") is not None else listening
+
+
+class Spans:
+    """A sink that makes a span of every request, engine tool and compaction, and passes the events on."""
+
+    def __init__(self, sink: Sink, tracer: Tracer | None = None) -> None:
+        from opentelemetry.trace import get_tracer
+
+        self._sink = sink
+        self._tracer = tracer or get_tracer("leporello")
+        self._request: Span | None = None
+        self._compaction: Span | None = None
+
+    def __call__(self, event: Event) -> None:
+        """Take an event."""
+        if isinstance(event, RequestReady):
+            self._begin_request(event)
+        elif isinstance(event, AnswerRecorded):
+            self._end_request(_answer(event))
+        elif isinstance(event, RequestFailed):
+            self._end_request({"error.type": "request_failed"}, error=event.error)
+        elif isinstance(event, ToolAnswered):
+            self._tool(event)
+        elif isinstance(event, CompactionStarted):
+            self._compaction = self._tracer.start_span("leporello.compaction", attributes=_conversation(event))
+        elif isinstance(event, CompactionFinished) and self._compaction is not None:
+            self._compaction.set_attributes(_compaction(event))
+            self._compaction.end()
+            self._compaction = None
+        self._sink(event)
+
+    def _begin_request(self, event: RequestReady) -> None:
+        from opentelemetry.trace import SpanKind
+
+        attributes = _conversation(event) | {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.provider.name": event.provider or "unknown",
+            "gen_ai.request.model": event.model,
+            "leporello.request.messages": event.messages,
+            "leporello.request.tokens": event.tokens,
+        }
+        name = f"chat {event.model}".rstrip()
+        self._request = self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=attributes)
+
+    def _end_request(self, attributes: dict[str, Any], *, error: str = "") -> None:
+        if self._request is None:
+            return
+        self._request.set_attributes(attributes)
+        if error:
+            from opentelemetry.trace import Status, StatusCode
+
+            self._request.set_status(Status(StatusCode.ERROR, error))
+        self._request.end()
+        self._request = None
+
+    def _tool(self, event: ToolAnswered) -> None:
+        import time
+
+        now = time.time_ns()
+        attributes = _conversation(event) | {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": event.name,
+            "gen_ai.tool.call.id": event.call_id,
+        }
+        start = now - int(event.seconds * _NANOSECONDS)
+        self._tracer.start_span(f"execute_tool {event.name}", start_time=start, attributes=attributes).end(now)
+
+
+def _conversation(event: Event) -> dict[str, Any]:
+    return {"gen_ai.conversation.id": event.session_id}
+
+
+def _answer(event: AnswerRecorded) -> dict[str, Any]:
+    attributes: dict[str, Any] = {
+        "gen_ai.response.model": event.model,
+        "gen_ai.usage.input_tokens": event.prompt_tokens,
+        "gen_ai.usage.output_tokens": event.completion_tokens,
+        "gen_ai.usage.cache_read.input_tokens": event.cache_read_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": event.cache_write_tokens,
+    }
+    if event.finish:
+        attributes["gen_ai.response.finish_reasons"] = [event.finish]
+    if event.answer_id:
+        attributes["gen_ai.response.id"] = event.answer_id
+    if event.cost_usd is not None:
+        attributes["leporello.cost_usd"] = event.cost_usd
+    return attributes
+
+
+def _compaction(event: CompactionFinished) -> dict[str, Any]:
+    attributes: dict[str, Any] = {
+        "leporello.compaction.status": event.status,
+        "leporello.compaction.messages_before": event.messages_before,
+        "leporello.compaction.messages_after": event.messages_after,
+        "leporello.compaction.tokens_before": event.tokens_before,
+        "leporello.compaction.tokens_after": event.tokens_after,
+        "leporello.compaction.model_calls": event.model_calls,
+    }
+    return attributes if event.cost_usd is None else {**attributes, "leporello.cost_usd": event.cost_usd}

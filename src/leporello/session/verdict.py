@@ -1,0 +1,88 @@
+"""Whether an engine's result may become the window."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from leporello.engine import CompactionReport
+from leporello.messages import Message, role_of, violations
+from leporello.tokens import count_messages
+
+if TYPE_CHECKING:
+    from leporello.session.lines import Window
+
+
+@dataclass(frozen=True, kw_only=True)
+class Made:
+    """What `compress()` came to: its result, the engine's own report if it made one, and how long it took."""
+
+    result: Any
+    report: CompactionReport | None = None
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The result to use, None when the window stays; and the report."""
+
+    result: list[Message] | None
+    report: CompactionReport
+
+
+def judge(made: Made, window: Window, dialect: str) -> Verdict:
+    """Accept a result that is valid, smaller, and still holds the newest message of the user; refuse any other."""
+    report = replace(
+        made.report or CompactionReport(status="folded"),
+        tokens_before=window.tokens,
+        messages_before=len(window),
+        seconds=made.report.seconds if made.report else made.seconds,
+    )
+    if made.result == window.messages:
+        said = report.status if report.status in ("unchanged", "refused") else "unchanged"
+        return kept(replace(report, status=said), window)
+    problem = _problem(made.result, window, dialect)
+    if problem:
+        return kept(replace(report, status="refused", reason=problem, unfoldable=()), window)
+    after = count_messages(made.result)
+    if after >= window.tokens:
+        problem = f"the result is not smaller: {after:,} tokens instead of {window.tokens:,}"
+        return kept(replace(report, status="refused", reason=problem, unfoldable=()), window)
+    status = report.status if report.status in ("folded", "fallback") else "folded"
+    report = replace(report, status=status, tokens_after=after, messages_after=len(made.result))
+    return Verdict(result=made.result, report=report)
+
+
+def kept(report: CompactionReport, window: Window) -> Verdict:
+    """Return the verdict that leaves the window as it is."""
+    report = replace(
+        report,
+        tokens_before=window.tokens,
+        tokens_after=window.tokens,
+        messages_before=len(window),
+        messages_after=len(window),
+    )
+    return Verdict(result=None, report=report)
+
+
+def _problem(result: Any, window: Window, dialect: str) -> str:
+    """Say what is wrong with a result, "" when nothing is."""
+    if not isinstance(result, list) or not result:
+        return f"the engine returned {'an empty list' if result == [] else type(result).__name__} instead of messages"
+    found = violations(result, dialect)
+    if found:
+        return f"the result is invalid: message {found[0].index}: {found[0].message}"
+    return _newest_user_problem(result, window)
+
+
+def _newest_user_problem(result: list[Message], window: Window) -> str:
+    at = window.newest_user()
+    if at is None:
+        return ""
+    newest = window.messages[at]
+    last = next((message for message in reversed(result) if role_of(message) == "user"), None)
+    if last == newest:
+        return ""
+    if newest in result:
+        return "the result has a message in the user's name behind the newest one"
+    return "the result lost the newest message of the user"

