@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import weakref
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -330,3 +332,17 @@ class TestPlantedDefects:
         summariser = Summariser(llm, clock=clock)
         with pytest.raises(AssertionError):
             comes_back(summariser, clock, llm, 60)
+
+
+def test_a_failure_that_is_remembered_does_not_hold_the_conversation() -> None:
+    class Conversation(list["Message"]):
+        """A list that can be watched."""
+
+    messages = Conversation([{"role": "user", "content": "Fix the build."}, {"role": "assistant", "content": "Done."}])
+    held = weakref.ref(messages)
+    summariser = Summariser(ScriptedLLM(NetworkError("connection refused")), sleep=lambda _: None)
+    summariser.summarise(SummaryRequest(messages=messages, budget_tokens=2_000))
+    del messages
+    gc.collect()
+    assert summariser.status()["failures_in_a_row"] == 1
+    assert held() is None

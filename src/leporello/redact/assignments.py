@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from leporello.redact.headers import authorization, cookies, is_basic
@@ -76,27 +77,35 @@ class _Value:
     query: bool = False
 
 
-def find_assignments(subject: Subject) -> Iterator[Secret]:
-    """Yield the values that stand after a secret's name."""
+def find_assignments(subject: Subject) -> Iterable[Secret]:
+    """Return the values that stand after a secret's name."""
+    text, flat = subject.text, subject.flat
+    found: list[Iterable[Secret]] = []
+    if separators := _separators(subject.plain):
+        found.append(_named(text, separators))
+    if "%3" in flat:
+        found.append(_find_encoded(subject))
+    if text is not flat and ("密" in text or "令" in text):
+        found.append(_find_chinese(_CHINESE, text))
+    if "\\u" in flat:
+        found.append(_find_chinese(_ESCAPED_CHINESE, text))
+    return chain.from_iterable(found) if found else ()
+
+
+def _separators(plain: bytes) -> list[int]:
+    """Return, from the first to the last, the separators that may stand after a secret's name."""
+    backwards = plain.translate(_NORMAL)[::-1]
+    last = len(plain) - 1
+    return [last - match.start() for match in _REVERSED_NAME.finditer(backwards)][::-1] if b"=" in backwards else []
+
+
+def _named(text: str, separators: list[int]) -> Iterator[Secret]:
     done = 0
-    for separator in reversed(list(_separators(subject.plain))):
+    for separator in separators:
         if separator < done:
             continue
-        found, done = _after(subject.text, separator)
+        found, done = _after(text, separator)
         yield from found
-    if "%" in subject.flat:
-        yield from _find_encoded(subject)
-    if "密" in subject.text or "令" in subject.text:
-        yield from _find_chinese(_CHINESE, subject.text)
-    if "\\u" in subject.flat:
-        yield from _find_chinese(_ESCAPED_CHINESE, subject.text)
-
-
-def _separators(plain: bytes) -> Iterator[int]:
-    """Yield, from the last to the first, the separators that may stand after a secret's name."""
-    backwards = plain.translate(_NORMAL)[::-1]
-    for match in _REVERSED_NAME.finditer(backwards):
-        yield len(plain) - 1 - match.start()
 
 
 def _after(text: str, separator: int) -> tuple[list[Secret], int]:

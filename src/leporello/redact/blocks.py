@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from leporello.redact.spans import Secret, Subject
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _LABEL = r"(?:[A-Z0-9]{1,12} ){0,4}PRIVATE KEY(?: BLOCK)? ?-{4,5}"
 _MARK = re.compile(rf"-----? ?(?:(?P<begin>BEGIN)|END) {_LABEL}")
@@ -27,9 +27,12 @@ _LINE_BREAK = re.compile(_BREAK)
 _LINE_BEFORE_END = re.compile(rf"{_MARGIN}[A-Za-z0-9+/]{{1,512}}={{0,2}}[\"',+ ]{{0,4}}")
 
 
-def find_blocks(subject: Subject) -> Iterator[Secret]:
-    """Yield every private key block, whole or cut off at either end."""
-    text = subject.text
+def find_blocks(subject: Subject) -> Iterable[Secret]:
+    """Return every private key block, whole or cut off at either end."""
+    return _blocks(subject.text) if "PRIVATE KEY" in subject.flat or "Private-Lines" in subject.flat else ()
+
+
+def _blocks(text: str) -> Iterator[Secret]:
     marks = list(_MARK.finditer(text)) if "PRIVATE KEY" in text else []
     if "Private-Lines" in text:
         marks = sorted([*marks, *_PUTTY.finditer(text)], key=re.Match.start)

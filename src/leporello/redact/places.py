@@ -13,7 +13,7 @@ from leporello.redact.spans import Secret, Subject
 from leporello.redact.values import is_password, is_placeholder, is_random, is_token
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _ADDRESS = re.compile(
     r"://(?P<user>[^\s/?#@:\"'<>`\\]{0,256}+)(?::(?P<password>[^\s/?#\"'<>`\\]{1,512}))?@(?=[A-Za-z0-9_.\[$-])"
@@ -42,14 +42,24 @@ _MACHINE = re.compile(r"(?:machine[ \t\n]{1,8}\S{1,256}|default)[ \t\n]{1,8}\Z")
 _LONGEST_MACHINE = 300
 
 
-def find_places(subject: Subject) -> Iterator[Secret]:
-    """Yield the secrets that their place gives away."""
-    yield from _addresses(subject)
-    yield from _options(subject)
-    yield from _logins(subject)
-    if "~" in subject.flat:
-        for match in _matches(subject, "Q~", AZURE_CLIENT_SECRET):
-            yield Secret(kind="azure-client-secret", start=match.start() - 4, end=match.end())
+def find_places(subject: Subject) -> Iterable[Secret]:
+    """Return the secrets that their place gives away."""
+    flat = subject.flat
+    found: list[Iterator[Secret]] = []
+    if "://" in flat or "%3" in flat:
+        found.append(_addresses(subject))
+    if " -" in flat or "\n--" in flat or flat.startswith("--"):
+        found.append(_options(subject))
+    if "login" in flat:
+        found.append(_logins(subject))
+    if "Q~" in flat:
+        found.append(_client_secrets(subject))
+    return chain.from_iterable(found) if found else ()
+
+
+def _client_secrets(subject: Subject) -> Iterator[Secret]:
+    for match in _matches(subject, "Q~", AZURE_CLIENT_SECRET):
+        yield Secret(kind="azure-client-secret", start=match.start() - 4, end=match.end())
 
 
 def _matches(subject: Subject, literal: str, pattern: re.Pattern[str]) -> Iterator[re.Match[str]]:

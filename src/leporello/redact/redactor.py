@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import TypeAlias
 
 from leporello.errors import RedactionError
@@ -12,7 +14,7 @@ from leporello.redact.blocks import find_blocks
 from leporello.redact.names import kind_of_name
 from leporello.redact.places import find_places
 from leporello.redact.spans import Secret, Subject, merged
-from leporello.redact.tokens import find_tokens
+from leporello.redact.tokens import RUN, find_tokens
 from leporello.redact.values import is_password, is_token
 
 Finder: TypeAlias = Callable[[Subject], Iterable[Secret]]
@@ -20,6 +22,9 @@ Finder: TypeAlias = Callable[[Subject], Iterable[Secret]]
 WITHHELD = "[WITHHELD: this text could not be searched for secrets]"
 FINDERS: tuple[Finder, ...] = (find_blocks, find_tokens, find_places, find_assignments)
 
+# Of signs that announce nothing, a secret has a run of so many.
+SHORTEST = RUN
+_PLAIN = re.compile(r"[A-Za-z0-9_ .,/()\n]*+")
 _LONGEST_TEXT = 64_000_000
 _DEEPEST_VALUE = 200
 _MOST_PASSES = 6
@@ -42,8 +47,11 @@ def _search(text: str, finders: tuple[Finder, ...]) -> list[Secret]:
         raise RedactionError(
             f"a text of {len(text):,} characters is longer than the {_LONGEST_TEXT:,} that are searched"
         )
+    if len(text) < SHORTEST and _PLAIN.fullmatch(text):
+        return []
     subject = Subject(text=text)
-    return merged(secret for find in finders for secret in find(subject))
+    found = [secret for find in finders for secret in find(subject)]
+    return merged(found) if found else []
 
 
 def _redact(text: str, finders: tuple[Finder, ...]) -> str:
@@ -91,7 +99,7 @@ def _redact_value(value: object, *, key: str, depth: int) -> object:
         return _redact_keyed(key, value)
     if isinstance(value, dict):
         return {
-            redact(name) if isinstance(name, str) else name: _redact_value(
+            _redact_name(name) if isinstance(name, str) else name: _redact_value(
                 item, key=name if isinstance(name, str) else "", depth=depth + 1
             )
             for name, item in value.items()
@@ -99,6 +107,12 @@ def _redact_value(value: object, *, key: str, depth: int) -> object:
     if isinstance(value, list | tuple):
         return [_redact_value(item, key=key, depth=depth + 1) for item in value]
     return value
+
+
+@lru_cache(maxsize=1024)
+def _redact_name(name: str) -> str:
+    """Redact the name of a member; the same few occur again and again."""
+    return redact(name)
 
 
 def _redact_keyed(key: str, value: str) -> str:

@@ -15,10 +15,10 @@ from leporello.redact.patterns import any_of
 from leporello.redact.spans import Secret, Subject
 
 # Line breaks and backslashes count as part of a run, because a token may be wrapped or stand behind an escape.
-_RUN = 20
+RUN = 20
 _RUN_SIGNS = frozenset((string.ascii_letters + string.digits + "_-\r\n\\").encode())
 _RUN_CLASSES = bytes(ord("A") if code in _RUN_SIGNS else ord(" ") for code in range(256))
-_RUN_NEEDLE = b"A" * _RUN
+_RUN_NEEDLE = b"A" * RUN
 # Lower-case words joined by underscores or hyphens are a name in code; a token holds capitals, digits or a long piece.
 _LONGER_THAN_WORDS = re.compile(rb"[a-z]{16}")
 _NAME_SIGNS = (string.ascii_lowercase + "_-\r\n\\").encode()
@@ -41,7 +41,7 @@ _PREFIX = re.compile(_PREFIXES)
 _INNER_PREFIX = re.compile(rf"[-_\r\n\\](?:(?<=\\)(?:[nrtbf]|u[0-9a-fA-F]{{4}}|x[0-9a-fA-F]{{2}}))?(?={_PREFIXES})")
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 # Where a token holds a sign that ends a run, its prefix may stand in an earlier run: the prefixes to look for, by sign.
 _BROKEN_PREFIXES = {
     sign: re.compile(any_of(prefix for form in FORMATS if form.holds(sign) for prefix in form.prefixes))
@@ -62,10 +62,16 @@ _BY_HEAD = {
 }
 
 
-def find_tokens(subject: Subject) -> Iterator[Secret]:
-    """Yield every secret that its own shape gives away."""
+def find_tokens(subject: Subject) -> Iterable[Secret]:
+    """Return every secret that its own shape gives away."""
+    classes = subject.plain.translate(_RUN_CLASSES)
+    first = classes.find(_RUN_NEEDLE)
+    return _in_runs(subject, classes, first) if first >= 0 else ()
+
+
+def _in_runs(subject: Subject, classes: bytes, first: int) -> Iterator[Secret]:
     text, done = subject.text, 0
-    for start, end in _runs(subject.plain):
+    for start, end in _runs(classes, first):
         if _is_name(subject.plain, start, end):
             continue
         for candidate in _candidates(subject.flat, start, end):
@@ -79,12 +85,10 @@ def find_tokens(subject: Subject) -> Iterator[Secret]:
             done = unprefixed.end
 
 
-def _runs(plain: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where the long runs of token characters begin and end."""
-    classes = plain.translate(_RUN_CLASSES)
-    start = classes.find(_RUN_NEEDLE)
+def _runs(classes: bytes, start: int) -> Iterator[tuple[int, int]]:
+    """Yield where the long runs of token characters begin and end, from the first on."""
     while start >= 0:
-        end = classes.find(b" ", start + _RUN)
+        end = classes.find(b" ", start + RUN)
         end = len(classes) if end < 0 else end
         yield start, end
         start = classes.find(_RUN_NEEDLE, end)
@@ -100,7 +104,7 @@ def _candidates(flat: str, start: int, end: int) -> Iterator[int]:
     if (broken := _BROKEN_PREFIXES.get(before)) is not None:
         for hit in broken.finditer(flat, max(0, start - _LOOK_BACK), start):
             yield hit.start()
-    elif before in _INDENTS and "\n" in flat[max(0, start - _RUN) : start]:
+    elif before in _INDENTS and "\n" in flat[max(0, start - RUN) : start]:
         for hit in _PREFIX.finditer(flat, max(0, start - _LOOK_BACK), start):
             yield hit.start()
     elif before in _ESCAPES:

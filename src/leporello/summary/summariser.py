@@ -129,6 +129,8 @@ class Summariser:
 
     def _failed(self, error: ModelError) -> _Trouble:
         in_a_row = self._trouble.in_a_row + 1 if self._trouble else 1
+        # What is kept until the model works again must not hold the frames of the call, and with them the conversation.
+        error.__traceback__ = error.__context__ = error.__cause__ = None
         return _Trouble(error=error, since=self._clock(), seconds=_cooldown(error, in_a_row), in_a_row=in_a_row)
 
     def _explained(self, summary: Summary, trouble: _Trouble) -> Summary:
