@@ -32,6 +32,7 @@ BENCHMARKS = {
     "threshold": Benchmark(shows="what lcm costs with threshold auto, beside a sweep of fixed ones"),
     "session": Benchmark(shows="what a turn costs beside the model, at 1,000 and 10,000 messages"),
     "startup": Benchmark(shows="start-up of the command line, beside a bare Python"),
+    "gateway": Benchmark(shows="the gateway under load, beside calling the model server directly"),
     "locomo": Benchmark(shows="natural-language recall, beside plain FTS5", data="locomo", needs_data=True),
 }
 

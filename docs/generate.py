@@ -89,6 +89,14 @@ lcm:                        # in force when context.engine is lcm
   threshold: auto
   scope: owner              # its tools may search all conversations of the same owner
 
+gateway:                    # leporello serve
+  api_keys:                 # as `leporello serve --new-key ada` prints them
+    ada: sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+  upstreams:
+    openai:
+      base_url: http://127.0.0.1:8000/v1
+      api_key_env: MY_SERVER_KEY
+
 windows:
   my-finetune: 131072
   openrouter/qwen/qwen3-8b: 40960

@@ -22,6 +22,7 @@ def test_no_example_is_forgotten() -> None:
     assert {path.name for path in EXAMPLES.iterdir() if not path.name.startswith(("_", "."))} == {
         "keep_last_engine",  # run by its own test and by the plugin tests
         "agent_with_own_tool.py",
+        "gateway_bot.py",
         "own_loop.py",
         "session_anthropic.py",
         "session_async.py",
@@ -72,3 +73,10 @@ def test_an_engine_of_ones_own_folds_while_the_store_keeps_everything() -> None:
     assert found
     assert int(found[1]) < 20
     assert 2 <= int(found[2]) <= 10
+
+
+def test_a_bot_hears_everything_and_answers_when_it_is_called() -> None:
+    assert run("gateway_bot.py").splitlines()[-2:] == [
+        "ada: @bot who writes the notes?",
+        "bot: ada: @bot who writes the notes?",
+    ]

@@ -63,6 +63,18 @@ def test_every_default() -> None:
             "lcm.redact": True,
             "lcm.ignore_sessions": [],
             "lcm.store": None,
+            "gateway.api_keys": {},
+            "gateway.upstreams.openai.base_url": "https://api.openai.com/v1",
+            "gateway.upstreams.openai.api_key_env": "OPENAI_API_KEY",
+            "gateway.upstreams.anthropic.base_url": "https://api.anthropic.com",
+            "gateway.upstreams.anthropic.api_key_env": "ANTHROPIC_API_KEY",
+            "gateway.limits.body_bytes": 33554432,
+            "gateway.limits.concurrency": 64,
+            "gateway.limits.seconds": 600.0,
+            "gateway.expire_minutes": 60.0,
+            "gateway.tools": False,
+            "gateway.system": None,
+            "gateway.workspace": None,
             "windows": {},
         }
     )

@@ -61,11 +61,23 @@ SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "lcm.scope": st.sampled_from(["conversation", "owner"]),
     "lcm.redact": st.booleans(),
     "lcm.store": texts | st.none(),
+    "gateway.upstreams.openai.base_url": addresses,
+    "gateway.upstreams.openai.api_key_env": texts | st.none(),
+    "gateway.upstreams.anthropic.base_url": addresses,
+    "gateway.upstreams.anthropic.api_key_env": texts | st.none(),
+    "gateway.limits.body_bytes": st.integers(1024, 10**12),
+    "gateway.limits.concurrency": tokens,
+    "gateway.limits.seconds": seconds,
+    "gateway.expire_minutes": seconds,
+    "gateway.tools": st.booleans(),
+    "gateway.system": texts | st.none(),
 }
 COLLECTIONS: dict[str, st.SearchStrategy[Any]] = {
     "plugins.enabled": st.lists(names, max_size=3),
     "lcm.ignore_sessions": st.lists(texts, max_size=3),
     "plugins.paths": st.lists(st.builds("/{}/{}".format, names, names), max_size=3),
+    "gateway.workspace": st.builds("/{}/{}".format, names, names) | st.none(),
+    "gateway.api_keys": st.dictionaries(names, st.from_regex(r"sha256:[0-9a-f]{64}", fullmatch=True), max_size=2),
     "windows": st.dictionaries(texts, tokens, max_size=3),
 }
 
@@ -194,15 +206,16 @@ def _is_whole(line: str) -> bool:
     )
 
 
-def assert_only_this_line_changed(before: str, after: str, leaf: str) -> None:
+def assert_only_this_line_changed(before: str, after: str, key: str) -> None:
     """At most one line went away, it held the key, and what came is the key and the blocks it needs."""
+    leaf = key.rpartition(".")[2]
     old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
     difference = list(difflib.ndiff([o.rstrip("\r\n") for o in old], [n.rstrip("\r\n") for n in new]))
     gone = [line[2:] for line in difference if line.startswith("- ")]
     came = [line[2:] for line in difference if line.startswith("+ ")]
     assert len(gone) <= 1
     assert all(line.strip().startswith((leaf, f'"{leaf}"')) for line in gone)
-    assert len(came) <= 3
+    assert len(came) <= len(key.split("."))
     assert came == [] or came[-1].strip().startswith(leaf)
     assert {line[len(line.rstrip("\r\n")) :] for line in new[:-1]} <= {
         line[len(line.rstrip("\r\n")) :] for line in old
@@ -220,7 +233,7 @@ def test_set_then_get_and_every_other_line_stays(data: st.DataObject, text: str,
         assert set_value(file, key, inline(value)) == value
         after = Config.load(file)
         assert get_value(after, key) == (value if value != "" else None)
-        assert_only_this_line_changed(text, file.read_bytes().decode(), key.rpartition(".")[2])
+        assert_only_this_line_changed(text, file.read_bytes().decode(), key)
         assert unset_value(file, key)
         assert comments_of(file.read_bytes().decode()) == comments_of(text)
         assert Config.load(file).model_dump() == Config.from_mapping(without(before, key)).model_dump()

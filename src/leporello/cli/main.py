@@ -17,6 +17,7 @@ from leporello.errors import LeporelloError
 # name -> what it does, for `--help` without importing the command's file
 COMMANDS = {
     "backup": "Write a consistent copy of the store, while it is in use.",
+    "chat": "Talk to a model; the conversation always fits its window.",
     "config": "Read, check and change config.yaml.",
     "demo": "Fold a long agent conversation before your eyes; no key needed.",
     "describe": "Describe a node, a message or a file of a stored conversation.",
@@ -25,6 +26,7 @@ COMMANDS = {
     "gc": "Delete what is older than you want to keep it; shows it first.",
     "grep": "Search every stored message, folded or not.",
     "plugins": "Choose, list, create and check context engines.",
+    "serve": "Serve conversations over HTTP, to clients in any language.",
     "sessions": "List, show, export, import and delete stored conversations.",
     "verify": "Prove that nothing is lost.",
 }

@@ -75,6 +75,11 @@ Address: TypeAlias = Annotated[
 Folder: TypeAlias = Annotated[Path, BeforeValidator(_absolute), Allowed(text="the path of a folder")]
 Tokens: TypeAlias = Annotated[int, Field(ge=1)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0)]
+HashedKey: TypeAlias = Annotated[
+    str,
+    Field(pattern=r"^sha256:[0-9a-f]{64}$"),
+    Allowed(text="`sha256:` and 64 hexadecimal digits, as `leporello serve --new-key NAME` prints them"),
+]
 AutoOrShare: TypeAlias = Annotated[
     float | Literal["auto"],
     PlainValidator(_auto_or_share),
@@ -257,6 +262,79 @@ class Lcm(Block):
     )
 
 
+class OpenAIUpstream(Block):
+    """Where `/v1/chat/completions` is forwarded to."""
+
+    base_url: Address = Field(
+        default="https://api.openai.com/v1",
+        description="The address of the OpenAI-compatible provider behind the gateway, written as for its own clients.",
+    )
+    api_key_env: Annotated[Text | None, BLANK_IS_NULL] = Field(
+        default="OPENAI_API_KEY", description="The environment variable with the key for it. `null`: it needs no key."
+    )
+
+
+class AnthropicUpstream(Block):
+    """Where `/v1/messages` is forwarded to."""
+
+    base_url: Address = Field(
+        default="https://api.anthropic.com",
+        description="The address of the Anthropic-compatible provider behind the gateway.",
+    )
+    api_key_env: Annotated[Text | None, BLANK_IS_NULL] = Field(
+        default="ANTHROPIC_API_KEY",
+        description="The environment variable with the key for it. `null`: it needs no key.",
+    )
+
+
+class Upstreams(Block):
+    """The providers behind the gateway."""
+
+    openai: Annotated[OpenAIUpstream, NULL_IS_EMPTY_BLOCK] = Field(default=OpenAIUpstream())
+    anthropic: Annotated[AnthropicUpstream, NULL_IS_EMPTY_BLOCK] = Field(default=AnthropicUpstream())
+
+
+class GatewayLimits(Block):
+    """What one client may ask of the gateway."""
+
+    body_bytes: Annotated[int, Field(ge=1024)] = Field(
+        default=32 * 1024 * 1024, description="The longest body of a request, in bytes."
+    )
+    concurrency: Annotated[int, Field(ge=1)] = Field(
+        default=64, description="How many requests of one key may run at the same time; one more is answered 429."
+    )
+    seconds: Seconds = Field(
+        default=600.0, description="The longest silence of the provider, and the longest wait for a client's body."
+    )
+
+
+class Gateway(Block):
+    """The HTTP service, `leporello serve`."""
+
+    api_keys: Annotated[dict[str, HashedKey], NULL_IS_EMPTY_BLOCK] = Field(
+        default={},
+        description="Who may use the gateway: a name and the hash of a key. Each has conversations of its own. "
+        "Without any, it serves this machine only.",
+    )
+    upstreams: Annotated[Upstreams, NULL_IS_EMPTY_BLOCK] = Field(default=Upstreams())
+    limits: Annotated[GatewayLimits, NULL_IS_EMPTY_BLOCK] = Field(default=GatewayLimits())
+    expire_minutes: Annotated[float, Field(gt=0)] = Field(
+        default=60.0,
+        description="A conversation that is idle for so long ends; its next message goes on with it.",
+    )
+    tools: bool = Field(
+        default=False,
+        description="Let the model use the engine's tools in drop-in conversations that have a name.",
+    )
+    system: Annotated[Text | None, BLANK_IS_NULL] = Field(
+        default=None, description="The system prompt of the agent behind `/v1/sessions`. `null`: a short general one."
+    )
+    workspace: Annotated[Folder | None, BLANK_IS_NULL] = Field(
+        default=None,
+        description="The folder that the agent behind `/v1/sessions` may read. `null`: it has no tools for files.",
+    )
+
+
 class Config(Block):
     """The whole configuration; `load`, `from_mapping` and `coerce` make one and say kindly what is wrong."""
 
@@ -268,6 +346,7 @@ class Config(Block):
     plugins: Annotated[Plugins, NULL_IS_EMPTY_BLOCK] = Field(default=Plugins())
     store: Annotated[Store, NULL_IS_EMPTY_BLOCK] = Field(default=Store())
     lcm: Annotated[Lcm, NULL_IS_EMPTY_BLOCK] = Field(default=Lcm())
+    gateway: Annotated[Gateway, NULL_IS_EMPTY_BLOCK] = Field(default=Gateway())
     windows: Annotated[dict[str, Tokens], NULL_IS_EMPTY_BLOCK] = Field(
         default={},
         description="Windows in tokens that override the known ones: `model: tokens` for every provider, "

@@ -1,0 +1,210 @@
+"""The gateway under load, from other processes: what it adds to a request, what it loses, how it grows.
+
+Three processes: the model server, `leporello serve`, and this one with the clients. Each client holds conversations of
+several turns and sends its whole history each time; every turn is also sent to the model server directly, right before,
+so that both are measured in the same run. At the end the store is compared with what was sent.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import httpx2
+
+from leporello.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+WINDOW = 16_000
+
+
+@dataclass
+class Load:
+    """What the clients saw."""
+
+    direct: list[float] = field(default_factory=list)
+    through: list[float] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+    talks: list[tuple[str, list[str]]] = field(default_factory=list)
+    memory: list[int] = field(default_factory=list)
+    cpu: tuple[float, float] = (0.0, 0.0)
+    """Seconds of the processor, of the gateway and of the model server for the same requests."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    options = _options(argv)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        model = stack.enter_context(_process(["-m", "leporello.testing.model_server"], {}))
+        address = model.line.split()[3]
+        config = folder / "config.yaml"
+        config.write_text(json.dumps(_settings(address)), encoding="utf-8")
+        command = ["-m", "leporello", "serve", "--port", "0", "--config", str(config), "--store", str(folder / "a.db")]
+        gateway = stack.enter_context(_process(command, {"LEPORELLO_HOME": str(folder)}))
+        before = gateway.cpu_seconds(), model.cpu_seconds()
+        load = asyncio.run(_load(options, address, gateway))
+        load.cpu = gateway.cpu_seconds() - before[0], (model.cpu_seconds() - before[1]) / 2
+        gateway.process.send_signal(signal.SIGTERM)
+        gateway.process.wait(120)
+        wrong = _compare(folder / "a.db", load)
+    _report(options, load, wrong)
+    return 1 if wrong or load.errors else 0
+
+
+def _options(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--conversations", type=int, default=20, help="how many are held at the same time")
+    parser.add_argument("--seconds", type=float, default=15.0, help="how long new ones are begun")
+    parser.add_argument("--turns", type=int, default=8, help="how long each is")
+    parser.add_argument("--words", type=int, default=40, help="how long a message is")
+    return parser.parse_args(argv)
+
+
+def _settings(address: str) -> dict[str, Any]:
+    one = {"base_url": f"{address}/v1", "api_key_env": "GATEWAY_BENCHMARK_KEY"}
+    limits = {"concurrency": 10_000}
+    return {"windows": {"m": WINDOW}, "gateway": {"upstreams": {"openai": one}, "limits": limits}}
+
+
+@dataclass
+class Running:
+    """A process and the first line it printed."""
+
+    process: subprocess.Popen[str]
+    line: str
+
+    def cpu_seconds(self) -> float:
+        """Return how much of the processor it has used."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def megabytes(self) -> int:
+        """Return how much memory it has."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) // 1024
+
+
+@contextmanager
+def _process(arguments: list[str], environment: dict[str, str]) -> Iterator[Running]:
+    given = {**os.environ, "GATEWAY_BENCHMARK_KEY": "benchmark", **environment}
+    process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True, env=given)
+    try:
+        assert process.stdout is not None
+        yield Running(process, process.stdout.readline())
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+async def _load(options: argparse.Namespace, direct: str, gateway: Running) -> Load:
+    load = Load()
+    until = time.monotonic() + options.seconds
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2)
+    async with httpx2.AsyncClient(limits=limits, timeout=120, headers={"authorization": "Bearer x"}) as client:
+        watching = asyncio.ensure_future(_watch(gateway, load))
+        clients = (
+            _client(options, client, number, direct, gateway, until, load) for number in range(options.conversations)
+        )
+        await asyncio.gather(*clients)
+        watching.cancel()
+    return load
+
+
+async def _watch(gateway: Running, load: Load) -> None:
+    while True:
+        load.memory.append(gateway.megabytes())
+        await asyncio.sleep(1)
+
+
+async def _client(
+    options: argparse.Namespace,
+    client: httpx2.AsyncClient,
+    number: int,
+    direct: str,
+    gateway: Running,
+    until: float,
+    load: Load,
+) -> None:
+    """Hold one conversation after the other."""
+    address, held = gateway.line.split()[3], 0
+    while time.monotonic() < until:
+        talk: list[dict[str, Any]] = []
+        name = ""
+        for turn in range(options.turns):
+            words = " ".join(f"w{number}-{held}-{turn}-{word}" for word in range(options.words))
+            talk.append({"role": "user", "content": words})
+            body = {"model": "m", "messages": talk}
+            try:
+                await _ask(client, f"{direct}/v1/chat/completions", body, load.direct)
+                answer = await _ask(client, f"{address}/v1/chat/completions", body, load.through)
+            except (httpx2.HTTPError, ValueError) as error:
+                load.errors.append(f"{error!r} of {getattr(error, '_request', None)}")
+                return
+            name = answer.headers["x-leporello-session"]
+            talk.append(answer.json()["choices"][0]["message"])
+        load.talks.append((name, [str(message["content"]) for message in talk]))
+        held += 1
+
+
+async def _ask(client: httpx2.AsyncClient, url: str, body: Any, times: list[float]) -> httpx2.Response:
+    start = time.perf_counter()
+    answer = await client.post(url, json=body)
+    times.append(time.perf_counter() - start)
+    answer.raise_for_status()
+    return answer
+
+
+def _compare(path: Path, load: Load) -> list[str]:
+    """Return what the store has not, has twice, or has in another place."""
+    store = open_store(path)
+    try:
+        known = {info.key for info in store.conversations()}
+        wrong = [f"{name}: not the one that was sent" for name, talk in load.talks if _texts(store, name) != talk]
+        extra = known - {name for name, _ in load.talks}
+        return wrong + [f"{name}: nobody sent it" for name in extra]
+    finally:
+        store.close()
+
+
+def _texts(store: Any, name: str) -> list[str]:
+    return [str(row.message["content"]) for row in store.messages(name)]
+
+
+def _report(options: argparse.Namespace, load: Load, wrong: list[str]) -> None:
+    print(f"{options.conversations} conversations at once, {len(load.talks)} of {options.turns} turns held")
+    print(f"{'':24}{'direct':>10}{'gateway':>10}{'ratio':>8}")
+    for label, of in (("p50, ms", median), ("p99, ms", _p99)):
+        direct, through = of(load.direct) * 1000, of(load.through) * 1000
+        print(f"{label:24}{direct:>10.1f}{through:>10.1f}{through / direct:>8.2f}")
+    added = [one - other for one, other in zip(load.through, load.direct, strict=False)]
+    print(f"{'added p99 / direct p99':24}{_p99(added) / _p99(load.direct):>28.2f}")
+    gateway, model = (1000 * seconds / len(load.through) for seconds in load.cpu)
+    print(f"{'processor, ms':24}{model:>10.1f}{gateway:>10.1f}{gateway / model:>8.2f}")
+    quarter = max(1, len(load.memory) // 4)
+    first, last = median(load.memory[:quarter]), median(load.memory[-quarter:])
+    print(f"memory, MB: {first:.0f} in the first quarter, {last:.0f} in the last")
+    print(f"errors: {len(load.errors)} {load.errors[:3]}; lost, doubled or moved: {len(wrong)} {wrong[:3]}")
+
+
+def _p99(values: list[float]) -> float:
+    return sorted(values)[int(len(values) * 0.99)]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""`leporello serve`: the gateway."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from leporello.cli.store_options import store_option
+from leporello.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leporello.config import Config
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve on.")
+@click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
+@click.option("--demo", is_flag=True, help="Serve a model that repeats what you say: no key, nothing is kept.")
+@click.option("--new-key", "name", metavar="NAME", help="Make a key for somebody, print it once, and leave.")
+@store_option
+@click.option(
+    "--config", "config_file", type=click.Path(path_type=Path), help="Another config.yaml than the one at home."
+)
+def command(host: str, port: int, demo: bool, name: str | None, address: str | None, config_file: Path | None) -> None:
+    """Serve conversations over HTTP: point the base_url of any OpenAI or Anthropic client here.
+
+    The gateway recognises each conversation, keeps it in the store, folds it when it must, and passes the provider's
+    answers on byte for byte. Providers and keys: the block `gateway` of config.yaml.
+
+    Examples: leporello serve --port 8765, leporello serve --demo
+    """
+    from leporello.config import Config
+
+    if name:
+        _print_key(name)
+        return
+    config = Config.load(config_file)
+    with ExitStack() as stack:
+        if demo:
+            config = stack.enter_context(_demonstration(config))
+            address = address or ":memory:"
+        _serve(config, address, host=host, port=port, **({"engine_options": {"llm": None}} if demo else {}))
+
+
+def _serve(config: Config, address: str | None, **options: Any) -> None:
+    from leporello.plugins.hermes import install
+    from leporello.store import open_store
+
+    try:
+        from leporello.gateway.server import serve
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"the gateway needs {error.name}: pip install 'leporello[gateway]'") from error
+    logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
+    install(first=True)
+    store = open_store(address, home=config.home, url=config.store.url)
+    try:
+        serve(config, store, on_ready=_ready, **options)
+    finally:
+        store.close()
+
+
+@contextmanager
+def _demonstration(config: Config) -> Iterator[Config]:
+    """Run a provider on this machine, and return the configuration that leads to it."""
+    try:
+        from leporello.gateway.demo import demonstration
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(f"--demo needs {error.name}: pip install 'leporello[gateway,testing]'") from error
+    with demonstration(config) as changed:
+        yield changed
+
+
+def _ready(address: str) -> None:
+    click.echo(f"leporello gateway on {address} (OpenAI: {address}/v1, Anthropic: {address})")
+    sys.stdout.flush()
+
+
+def _print_key(name: str) -> None:
+    from leporello.gateway.keys import hashed, new_key
+
+    key = new_key()
+    click.echo(f"The key of {name}, shown this once: {key}")
+    click.echo(f"Let it in with: leporello config set gateway.api_keys.{name} {hashed(key)}")

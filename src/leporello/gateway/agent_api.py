@@ -1,0 +1,270 @@
+"""Our own routes: `/v1/sessions`, conversations with an agent that go on for weeks."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+from dataclasses import asdict
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from leporello.agent.events import TextPiece, ThinkingPiece, ToolFinished, ToolStarted, TurnEnded
+from leporello.errors import ConfigError, ModelError, StoreError
+from leporello.events import CompactionFinished, CompactionStarted, Notice
+from leporello.gateway.bodies import parsed, written
+from leporello.gateway.door import Door
+from leporello.gateway.errors import Refused
+from leporello.gateway.house import checked_name
+from leporello.gateway.sse import event as sse_event
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.requests import Request
+
+    from leporello.agent import Agent
+    from leporello.events import Event
+    from leporello.gateway.relay import Client
+    from leporello.gateway.rooms import Room
+    from leporello.store import ConversationInfo, Store
+
+JSON: Final = [(b"content-type", b"application/json")]
+SSE: Final = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
+LINES: Final = [(b"content-type", b"application/jsonl")]
+MOST_LISTED: Final = 1000
+_SHOWN: Final = (CompactionStarted, CompactionFinished, Notice)
+
+
+class Speech(BaseModel):
+    """What somebody says in a conversation."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    content: Annotated[str, Field(min_length=1)] | Annotated[list[dict[str, Any]], Field(min_length=1)] = Field(
+        description="Text, or parts in OpenAI's format."
+    )
+    name: Annotated[str, Field(pattern=r"^[^\s<|\\/>]{1,64}$")] | None = Field(
+        default=None, description="Who speaks, in a room of several."
+    )
+    respond: bool = Field(default=True, description="false: only keep the message; the agent does not answer.")
+    stream: bool = Field(default=False, description="true: answer with server-sent events.")
+
+
+class Wish(BaseModel):
+    """How to fold."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    focus: str | None = Field(default=None, max_length=2000, description="What the summary should keep most of.")
+
+
+class Speak(Door):
+    """POST /v1/sessions/{id}/messages: one turn."""
+
+    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+        """Say something; answered as JSON, or as events while they happen."""
+        name = checked_name(request.path_params["id"])
+        speech = _read(Speech, content)
+        message: dict[str, Any] = {"role": "user", "content": speech.content}
+        if speech.name:
+            message["name"] = speech.name
+        streams = speech.stream or "text/event-stream" in request.headers.get("accept", "")
+        try:
+            async with self.house.rooms.room(owner, name) as room:
+                events = room.speak(message, respond=speech.respond)
+                async with aclosing(events):
+                    await (self._stream if streams else self._whole)(client, name, room, events)
+        except ConfigError as error:
+            raise Refused(503, f"the agent has no model: {error}") from error
+
+    async def _whole(self, client: Client, name: str, room: Room, events: AsyncIterator[Event]) -> None:
+        text: list[str] = []
+        ended: TurnEnded | None = None
+        async for event in events:
+            if isinstance(event, TextPiece):
+                text.append(event.text)
+            elif isinstance(event, ToolStarted):
+                text.clear()
+            elif isinstance(event, TurnEnded):
+                ended = event
+        if ended is not None and ended.error is not None:
+            raise _failure(ended.error)
+        result = await room.do(partial(_result, name=name, content="".join(text), ended=ended))
+        await client.answer(200, JSON, written(result))
+
+    async def _stream(self, client: Client, name: str, room: Room, events: AsyncIterator[Event]) -> None:
+        await client.start(200, SSE)
+        text: list[str] = []
+        async for event in events:
+            if isinstance(event, ToolStarted):
+                text.clear()
+            elif isinstance(event, TextPiece):
+                text.append(event.text)
+            if isinstance(event, TurnEnded):
+                result = await room.do(partial(_result, name=name, content="".join(text), ended=event))
+                await client.write(sse_event("end", result))
+            elif (shown := _shown(event)) is not None:
+                await client.write(sse_event(*shown))
+        await client.finish()
+
+
+class Listing(Door):
+    """GET /v1/sessions: the conversations of a key, the newest first."""
+
+    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+        """List them."""
+        limit = _number(request, "limit", 100, 1, MOST_LISTED)
+        offset = _number(request, "offset", 0, 0, 2**31)
+        infos = await asyncio.to_thread(lambda: list(self.house.store.conversations(owner=owner)))
+        shown = [described(info) for info in infos[offset : offset + limit]]
+        await client.answer(200, JSON, written({"sessions": shown, "total": len(infos)}))
+
+
+class Show(Door):
+    """GET /v1/sessions/{id}: one conversation, and where it stands."""
+
+    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+        """Describe it."""
+        info = await _info(self.house.store, request, owner)
+        await client.answer(200, JSON, written(described(info)))
+
+
+class History(Door):
+    """GET /v1/sessions/{id}/messages: what was said, word by word."""
+
+    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+        """Return stored messages, oldest first, behind `after`."""
+        info = await _info(self.house.store, request, owner)
+        limit = _number(request, "limit", 100, 1, MOST_LISTED)
+        after = _number(request, "after", 0, 0, 2**53)
+        rows = await asyncio.to_thread(_page, self.house.store, info, after, limit)
+        await client.answer(200, JSON, written({"messages": rows}))
+
+
+class Compress(Door):
+    """POST /v1/sessions/{id}/compress: fold now."""
+
+    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+        """Fold, guided by a focus, and report."""
+        info = await _info(self.house.store, request, owner)
+        wish = _read(Wish, content or b"{}")
+        async with self.house.rooms.room(owner, info.key) as room:
+            report = await room.do(lambda agent: agent.session.compress(wish.focus))
+        await client.answer(200, JSON, written(asdict(report)))
+
+
+class Reset(Door):
+    """POST /v1/sessions/{id}/reset: end this conversation and begin another."""
+
+    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+        """End it properly; the answer names the new one."""
+        info = await _info(self.house.store, request, owner)
+        async with self.house.rooms.room(owner, info.key) as room:
+            name = await room.do(lambda agent: agent.session.reset())
+        await self.house.rooms.leave(owner, info.key)
+        await client.answer(200, JSON, written({"id": name, "before": info.key}))
+
+
+class Export(Door):
+    """GET /v1/sessions/{id}/export: everything that is stored of a conversation, as JSON lines."""
+
+    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+        """Write it line by line."""
+        info = await _info(self.house.store, request, owner)
+        lines = self.house.store.export(info.key, owner=owner)
+        await client.start(200, LINES)
+        while (line := await asyncio.to_thread(next, lines, None)) is not None:
+            await client.write(f"{line}\n".encode())
+        await client.finish()
+
+
+class Delete(Door):
+    """DELETE /v1/sessions/{id}: delete a conversation and everything in it."""
+
+    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+        """Delete it; a tombstone stays."""
+        info = await _info(self.house.store, request, owner)
+        await self.house.rooms.leave(owner, info.key)
+        await self.house.shelf.forget(owner, info.key)
+        deletion = await asyncio.to_thread(self.house.store.delete, info.key, owner=owner)
+        await client.answer(200, JSON, written({"id": info.key, "messages": deletion.messages}))
+
+
+def described(info: ConversationInfo) -> dict[str, Any]:
+    """Return what a list says about a conversation."""
+    return {
+        "id": info.key,
+        "messages": info.messages,
+        "taken_back": info.superseded,
+        "created": info.created,
+        "updated": info.updated,
+        "ended": info.ended,
+    }
+
+
+def _page(store: Store, info: ConversationInfo, after: int, limit: int) -> list[dict[str, Any]]:
+    rows = store.messages(info.key, owner=info.owner, first=after + 1)
+    shown = sorted((row for row, _ in zip(rows, range(limit), strict=False)), key=lambda row: row.seq)
+    return [{"id": row.id, "seq": row.seq, "time": row.time, "message": row.message} for row in shown]
+
+
+def _result(agent: Agent, *, name: str, content: str, ended: TurnEnded | None) -> dict[str, Any]:
+    """Return the end of a turn as data."""
+    session = agent.session
+    error = ended.error if ended else None
+    return {
+        "session": name,
+        "content": content,
+        "reason": ended.reason if ended else "kept",
+        "requests": ended.requests if ended else 0,
+        "stored": not session._talk.waiting,  # noqa: SLF001 - whoever asked must know
+        "usage": asdict(session.usage()),
+        **({"error": {"type": _failure(error).type, "message": str(error)}} if error else {}),
+    }
+
+
+def _shown(event: Event) -> tuple[str, dict[str, Any]] | None:
+    """Return an event of the agent as one on the wire; None for those that clients need not see."""
+    if isinstance(event, TextPiece):
+        return "text", {"text": event.text}
+    if isinstance(event, ThinkingPiece):
+        return "thinking", {"text": event.text}
+    if isinstance(event, ToolStarted):
+        return "tool_started", {"call": event.call.id, "name": event.call.name, "title": event.title}
+    if isinstance(event, ToolFinished):
+        return "tool_finished", {"call": event.call.id, "failed": event.failed, "seconds": round(event.seconds, 3)}
+    return ("notice", {"text": str(event)}) if isinstance(event, _SHOWN) else None
+
+
+def _failure(error: Exception) -> Refused:
+    """Return the answer for a turn that failed; the message itself is stored."""
+    said = f"the message is stored, but the model did not answer: {error}"
+    if isinstance(error, ModelError) and error.retryable:
+        return Refused(503, said, retry_after=round(error.retry_after or 5))
+    return Refused(503 if isinstance(error, StoreError) else 502, said)
+
+
+def _read(kind: type[Any], content: bytes) -> Any:
+    try:
+        return kind.model_validate(parsed(content))
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(map(str, first["loc"])) or "the body"
+        raise Refused(400, f"{place}: {first['msg']}.") from error
+
+
+def _number(request: Request, name: str, default: int, least: int, most: int) -> int:
+    given = request.query_params.get(name, str(default))
+    if not (given.isascii() and given.isdecimal() and len(given) < 18 and least <= int(given) <= most):  # noqa: PLR2004
+        raise Refused(400, f"{name}: a whole number from {least} to {most} is expected.")
+    return int(given)
+
+
+async def _info(store: Store, request: Request, owner: str) -> ConversationInfo:
+    name = request.path_params["id"]
+    info = await asyncio.to_thread(store.info, name, owner=owner) if name.isascii() else None
+    if info is None:
+        raise Refused(404, "there is no conversation of this name.")
+    return info

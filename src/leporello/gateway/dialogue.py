@@ -1,0 +1,190 @@
+"""One conversation of a client that sends its whole history each time.
+
+It drives the same turn as every session (`leporello.session.turn`). All its calls are made in one thread, because an
+engine may hold something that belongs to a thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from leporello.errors import StoreError
+from leporello.llm.errors import classify
+from leporello.messages import fingerprint, tool_calls_of
+from leporello.session import steps, turn
+from leporello.session.accounts import UNDO
+from leporello.session.answers import INCOMPLETE
+from leporello.session.dialects import requests_in
+from leporello.session.host import drive
+from leporello.session.lines import Said, copied, line_of
+from leporello.session.opening import switched
+from leporello.store import Request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from leporello.messages import Message
+    from leporello.session.answers import Answered
+    from leporello.session.conversation import Conversation
+    from leporello.session.host import Driver, Host
+    from leporello.session.opening import Opened
+    from leporello.session.turn import Walk
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What a client asks: messages that are new, and everything around them as it is now.
+
+    `again`: it did not get the newest answer, and asks for another.
+    """
+
+    systems: Sequence[Message]
+    new: Sequence[Message]
+    tools: Sequence[dict[str, Any]]
+    model: str
+    again: bool = False
+
+
+class Dialogue:
+    """One conversation: takes what is new, says what to send, records what was answered."""
+
+    def __init__(self, opened: Opened, *, with_tools: bool = False) -> None:
+        self.with_tools = with_tools
+        """Whether the model may use the tools of the engine; the client does not see that it does."""
+        self._opened = opened
+        self._talk = opened.talk
+        self._driver: Driver = opened.host if with_tools else _WithoutTools(opened.host)
+        self._requests = requests_in(opened.talk.dialect)
+        self._systems = _spoken(_first_said(opened.talk))
+        self._drive(turn.starting(self._talk))
+
+    @property
+    def window(self) -> int:
+        """The model's window in tokens, corrected if the provider named another."""
+        return self._talk.route.context_length
+
+    @property
+    def folds(self) -> int:
+        """How often the conversation was folded."""
+        return self._talk.accounts.compactions
+
+    def take(self, asked: Asked) -> dict[str, Any] | None:
+        """Store what is new and return the folded request; None when the client's own can be sent as it is.
+
+        Raises StoreError when it could not be stored: nothing may be sent then, and the dialogue is to be abandoned.
+        """
+        self._switch(asked.model)
+        if asked.again or self.dangles:
+            self._drive(taking_back_answer(self._talk))
+        systems = _spoken(asked.systems)
+        if systems != self._systems:
+            self._drive(prefacing(self._talk, asked.systems))
+            self._systems = systems
+        self._drive(turn.adding(self._talk, asked.new))
+        if self._talk.waiting:
+            raise StoreError("the conversation cannot be stored at the moment.", hint="Nothing was sent; try again.")
+        return self._request(asked.tools)
+
+    def record(self, answer: Answered) -> int:
+        """Take the model's answer; returns how many messages the client does not see, 0 when it must see this one.
+
+        That is an answer whose calls were all for the engine, which has answered them by now.
+        """
+        self._drive(turn.recording(self._talk, answer))
+        calls = len(tool_calls_of(answer.message))
+        inner = calls and not answer.incomplete and not self._talk.open_calls() and not self._talk.done
+        return 1 + calls if inner else 0
+
+    def go_on(self, tools: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+        """Return the next request of a turn in which the engine has answered."""
+        return self._request(tools)
+
+    def refused(
+        self, status: int, body: bytes, headers: Mapping[str, str], tools: Sequence[dict[str, Any]]
+    ) -> dict[str, Any] | None:
+        """Take a refusal of the provider; returns the request to send instead when the input was too long."""
+        error = classify(status=status, body=body, headers=headers, provider=self._talk.route.provider)
+        folded = self._drive(turn.recovering(self._talk, error))
+        return self._request(tools) if folded else None
+
+    def failed(self, why: str) -> None:
+        """Take note that no answer came."""
+        self._drive(turn.unanswered(self._talk, why))
+
+    def close(self) -> None:
+        """End the conversation properly; its next message resumes it."""
+        self._drive(turn.ending(self._talk))
+        self._opened.close()
+
+    def abandon(self) -> None:
+        """Let go of everything, without storing what is not stored."""
+        self._opened.close()
+
+    @property
+    def dangles(self) -> bool:
+        """Whether the newest message is an answer that broke off: the client may have seen all of it, some or none."""
+        lines = self._talk.window.lines
+        return bool(lines) and bool(lines[-1].message.get(INCOMPLETE))
+
+    def _request(self, tools: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+        self._drive(turn.requesting(self._talk, tools))
+        if not self.folds and not self.with_tools:
+            return None
+        request = self._requests.request(self._talk)
+        if self.with_tools:
+            return request
+        return {key: value for key, value in request.items() if key != "tools"}  # those of the client stay as they are
+
+    def _switch(self, model: str) -> None:
+        if model == self._talk.route.model:
+            return
+        route, self._talk.caching = switched(self._opened, model, None, None, None)
+        self._drive(turn.switching(self._talk, route))
+
+    def _drive(self, walk: Walk[Any]) -> Any:
+        return drive(walk, self._driver)
+
+
+def prefacing(talk: Conversation, systems: Sequence[Message]) -> Walk[None]:
+    """Let the conversation begin with other system messages."""
+    said = [Said(message=copied(message)) for message in systems]
+    yield from turn.storing(talk, said)
+    rest = talk.window.lines[talk.window.systems() :]
+    talk.window.replace(0, [*(line_of(one.message, said=[one]) for one in said), *rest])
+    talk.cut(0, "system prompt changed")
+
+
+def taking_back_answer(talk: Conversation) -> Walk[None]:
+    """Take back the newest answer; the store keeps it, marked as taken back."""
+    yield from turn.storing(talk)
+    at = len(talk.window) - 1
+    said = talk.window.lines[at].said
+    talk.window.replace(at, [])
+    talk.cut(at, UNDO)
+    talk.withdrawn.append((said[0], said[-1]))
+    yield from turn.withdrawing(talk)
+    yield from turn.writing(talk, at, Request(reason=UNDO, keep=0, added=()))
+
+
+class _WithoutTools:
+    """Does what a turn asks for, but offers the model no tool that its client does not know."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def do(self, step: steps.Step) -> Any:
+        """Do one step and return what came of it."""
+        if isinstance(step, steps.Offer):
+            return list(step.tools), frozenset()
+        return self._host.do(step)
+
+
+def _first_said(talk: Conversation) -> list[Message]:
+    """Return the system messages as they were said: a compaction may have written its note behind one."""
+    systems = talk.window.lines[: talk.window.systems()]
+    return [line.said[0].message if line.said else line.message for line in systems]
+
+
+def _spoken(messages: Sequence[Message]) -> list[str]:
+    return [fingerprint(message) for message in messages]

@@ -1,0 +1,62 @@
+"""Lets requests in: checks the key, the size, and how many others run; and answers what is wrong."""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import TYPE_CHECKING
+
+from starlette.requests import ClientDisconnect, Request
+
+from leporello.errors import LeporelloError
+from leporello.gateway.bodies import read_body, written
+from leporello.gateway.errors import Refused
+from leporello.gateway.relay import Client
+
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from leporello.gateway.house import House
+
+
+_log = logging.getLogger("leporello.gateway")
+
+
+class Door:
+    """One route; what is behind it is `serve`."""
+
+    dialect = "openai"
+    """Whose words an error is told in."""
+
+    def __init__(self, house: House) -> None:
+        self.house = house
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request, client = Request(scope, receive), Client(receive, send)
+        started = time.monotonic()
+        try:
+            owner = self.house.owner(request.headers)
+            with self.house.turnstile.passage(owner):
+                content = await read_body(request, self.house.settings.limits)
+                await client.stays_for(self.serve(request, client, owner, content))
+        except Refused as refused:
+            await self._refuse(client, refused)
+        except LeporelloError as error:
+            await self._refuse(client, Refused(503, str(error), retry_after=5))
+        except ClientDisconnect:
+            return
+        finally:
+            self.house.metrics.answered(type(self).__name__, client.status, time.monotonic() - started)
+
+    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+        """Answer a request that may be answered; Refused says why it is not."""
+        raise NotImplementedError
+
+    async def _refuse(self, client: Client, refused: Refused) -> None:
+        if client.status:  # an answer has begun, and ends here
+            _log.warning("an answer broke off: %s", refused)
+            return
+        headers = {"content-type": "application/json", **refused.headers}
+        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        await client.answer(refused.status, raw, written(refused.body(self.dialect)))

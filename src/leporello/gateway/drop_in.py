@@ -1,0 +1,77 @@
+"""The drop-in endpoints: a client of a provider points its base_url here, and changes nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx2
+
+from leporello.gateway.bodies import parsed
+from leporello.gateway.door import Door
+from leporello.gateway.exchange import SESSION, Exchange, Sent
+from leporello.gateway.history import hear
+from leporello.gateway.house import checked_name
+from leporello.gateway.upstream import passed_back
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from leporello.gateway.dialects import Dialect
+    from leporello.gateway.house import House
+    from leporello.gateway.relay import Client
+
+
+class DropIn(Door):
+    """Where answers are asked for: `/v1/chat/completions` or `/v1/messages`."""
+
+    def __init__(self, house: House, dialect: Dialect) -> None:
+        super().__init__(house)
+        self.dialect = dialect.name
+        self._dialect = dialect
+
+    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+        """Serve one turn of a conversation."""
+        house, dialect = self.house, self._dialect
+        upstream = house.upstreams[dialect.name]
+        body = parsed(content)
+        heard = hear(dialect.messages(body))
+        if not heard.marks or not heard.is_known:  # the provider may know what to do with it
+            response = await upstream.send(dialect.path, content, request.headers, request.url.query)
+            await pass_on(response, client)
+            return
+        sent = Sent(content=content, body=body, headers=request.headers, query=request.url.query, heard=heard)
+        name = checked_name(request.headers[SESSION]) if SESSION in request.headers else ""
+        live = await house.shelf.claim(heard, owner=owner, dialect=dialect.name, family=name, model=sent.model)
+        try:
+            await Exchange(sent, dialect=dialect, upstream=upstream, live=live, shelf=house.shelf, client=client).run()
+        finally:
+            house.give_back(live, sent.model)
+
+
+class PassThrough(Door):
+    """Whatever else a client asks its provider: passed on as it is, and so is the answer."""
+
+    def __init__(self, house: House, dialect: Dialect, path: str) -> None:
+        super().__init__(house)
+        self.dialect = dialect.name
+        self._path = path
+
+    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+        """Pass the request on."""
+        upstream = self.house.upstreams[self.dialect]
+        sent = content if request.method == "POST" else None
+        response = await upstream.send(self._path, sent, request.headers, request.url.query, request.method)
+        await pass_on(response, client)
+
+
+async def pass_on(response: httpx2.Response, client: Client) -> None:
+    """Pass an answer on as it comes."""
+    try:
+        await client.start(response.status_code, passed_back(response))
+        async for chunk in response.aiter_bytes():
+            await client.write(chunk)
+    except httpx2.HTTPError:
+        return
+    finally:
+        await response.aclose()
+    await client.finish()

@@ -1,0 +1,44 @@
+"""What the gateway answers when it cannot serve a request: a status, and why, in the words of the client's dialect."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+_TYPES: Final = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "timeout_error",
+    409: "conflict_error",
+    411: "invalid_request_error",
+    413: "request_too_large",
+    415: "invalid_request_error",
+    429: "rate_limit_error",
+    502: "upstream_error",
+    503: "overloaded_error",
+    504: "timeout_error",
+}
+
+
+class Refused(Exception):  # noqa: N818 - an answer, not a defect
+    """A request that is answered with an error; the text is for the client."""
+
+    def __init__(self, status: int, message: str, *, retry_after: int | None = None, code: str | None = None) -> None:
+        self.status = status
+        self.message = message
+        self.code = code
+        self.headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+        super().__init__(message)
+
+    @property
+    def type(self) -> str:
+        """The kind of error, in the words that both providers use."""
+        return _TYPES.get(self.status, "api_error")
+
+    def body(self, dialect: str) -> dict[str, Any]:
+        """Return the body of the answer as the provider of this dialect would write it."""
+        if dialect == "anthropic":
+            return {"type": "error", "error": {"type": self.type, "message": self.message}}
+        return {"error": {"message": self.message, "type": self.type, "param": None, "code": self.code}}

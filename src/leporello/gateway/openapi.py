@@ -1,0 +1,181 @@
+"""The description of our own routes; those of the providers are described by them."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import leporello
+from leporello.gateway.agent_api import MOST_LISTED, Speech, Wish
+
+_ID = {
+    "name": "id",
+    "in": "path",
+    "required": True,
+    "description": "The name of a conversation.",
+    "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:@-]{1,128}$"},
+}
+_COUNT = {"type": "integer", "minimum": 0}
+_SESSION = {
+    "type": "object",
+    "required": ["id", "messages", "taken_back", "created", "updated", "ended"],
+    "properties": {
+        "id": {"type": "string"},
+        "messages": _COUNT,
+        "taken_back": _COUNT,
+        "created": {"type": "number"},
+        "updated": {"type": "number"},
+        "ended": {"type": ["number", "null"]},
+    },
+}
+_ERROR = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["message", "type"],
+            "properties": {"message": {"type": "string"}, "type": {"type": "string"}},
+        }
+    },
+}
+_TURN = {
+    "type": "object",
+    "required": ["session", "content", "reason", "requests", "stored", "usage"],
+    "properties": {
+        "session": {"type": "string"},
+        "content": {"type": "string", "description": "What the agent answered."},
+        "reason": {"type": "string", "enum": ["done", "limit", "interrupted", "failed", "kept"]},
+        "requests": _COUNT,
+        "stored": {"type": "boolean", "description": "Whether everything that was said is in the store."},
+        "usage": {"type": "object"},
+    },
+}
+_EVENT = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "event": {"enum": ["text", "thinking", "tool_started", "tool_finished", "notice", "end"]},
+        "data": {"type": "string", "description": "JSON; that of `end` is what a request without `stream` answers."},
+    },
+}
+_REPORT = {
+    "type": "object",
+    "required": ["status", "reason"],
+    "properties": {
+        "status": {"type": "string", "enum": ["folded", "fallback", "unchanged", "refused"]},
+        "reason": {"type": "string"},
+    },
+}
+_WRONG = {
+    "400": "The request is wrong; the text says where.",
+    "401": "The key is missing or wrong.",
+    "403": "Without keys, only this machine is served.",
+    "408": "The body did not arrive in time.",
+    "413": "The body is too long.",
+    "429": "Too many requests of this key are running; Retry-After says when to try again.",
+    "503": "The store, or the model, cannot be used at the moment.",
+}
+_MISSING = {"404": "There is no conversation of this name."}
+_BUSY = {"409": "The conversation is in use by somebody else."}
+_MODEL = {"502": "The model refused; the message is stored."}
+
+
+@cache
+def document() -> dict[str, Any]:
+    """Return the OpenAPI document."""
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Leporello gateway", "version": leporello.__version__},
+        "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
+        "security": [{"key": []}, {}],
+        "paths": {
+            "/healthz": {"get": {**_operation("Tell that it is well.", _json({"type": "object"})), "security": []}},
+            "/v1/sessions": {
+                "get": {
+                    **_operation("List conversations, the newest first.", _json(_listing()), _WRONG),
+                    "parameters": [_query("limit", 1, MOST_LISTED, 100), _query("offset", 0, 2**31, 0)],
+                }
+            },
+            "/v1/sessions/{id}": {
+                "parameters": [_ID],
+                "get": _operation("Describe a conversation.", _json(_SESSION), _WRONG | _MISSING),
+                "delete": _operation("Delete a conversation.", _json(_deleted()), _WRONG | _MISSING | _BUSY),
+            },
+            "/v1/sessions/{id}/messages": {
+                "parameters": [_ID],
+                "get": {
+                    **_operation("Read what was said.", _json(_messages()), _WRONG | _MISSING),
+                    "parameters": [_query("limit", 1, MOST_LISTED, 100), _query("after", 0, 2**53, 0)],
+                },
+                "post": {
+                    **_operation(
+                        "Say something; the agent answers.",
+                        {**_json(_TURN), "text/event-stream": {"schema": _EVENT}},
+                        _WRONG | _BUSY | _MODEL,
+                    ),
+                    "requestBody": _body(Speech, required=True),
+                },
+            },
+            "/v1/sessions/{id}/compress": {
+                "parameters": [_ID],
+                "post": {
+                    **_operation("Fold a conversation now.", _json(_REPORT), _WRONG | _MISSING | _BUSY),
+                    "requestBody": _body(Wish, required=False),
+                },
+            },
+            "/v1/sessions/{id}/reset": {
+                "parameters": [_ID],
+                "post": _operation(
+                    "End a conversation and begin another.", _json(_renamed()), _WRONG | _MISSING | _BUSY
+                ),
+            },
+            "/v1/sessions/{id}/export": {
+                "parameters": [_ID],
+                "get": _operation(
+                    "Export a conversation.",
+                    {"application/jsonl": {"schema": {"type": "string"}}},
+                    _WRONG | _MISSING,
+                ),
+            },
+        },
+    }
+
+
+def _operation(summary: str, content: dict[str, Any], wrong: dict[str, str] | None = None) -> dict[str, Any]:
+    refusals = {status: {"description": text, "content": _json(_ERROR)} for status, text in (wrong or {}).items()}
+    return {"summary": summary, "responses": {"200": {"description": "Done.", "content": content}, **refusals}}
+
+
+def _json(schema: dict[str, Any]) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}
+
+
+def _body(kind: type[Speech | Wish], *, required: bool) -> dict[str, Any]:
+    return {"required": required, "content": _json(kind.model_json_schema())}
+
+
+def _query(name: str, least: int, most: int, default: int) -> dict[str, Any]:
+    schema = {"type": "integer", "minimum": least, "maximum": most, "default": default}
+    return {"name": name, "in": "query", "schema": schema}
+
+
+def _listing() -> dict[str, Any]:
+    return _object(sessions={"type": "array", "items": _SESSION}, total=_COUNT)
+
+
+def _deleted() -> dict[str, Any]:
+    return _object(id={"type": "string"}, messages=_COUNT)
+
+
+def _renamed() -> dict[str, Any]:
+    return _object(id={"type": "string"}, before={"type": "string"})
+
+
+def _messages() -> dict[str, Any]:
+    message = _object(id={"type": "string"}, seq=_COUNT, time={"type": "number"}, message={"type": "object"})
+    return _object(messages={"type": "array", "items": message})
+
+
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "required": list(properties), "properties": properties}

@@ -1,0 +1,56 @@
+"""Reads answers of providers that are passed on anyway: one that cannot be read is not recorded, and nothing breaks."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final
+
+from leporello.errors import ModelError
+from leporello.gateway.sse import Events
+from leporello.session.answers import read_answer
+from leporello.session.streams import Stream
+
+if TYPE_CHECKING:
+    from leporello.session.answers import Answered
+
+_UNREADABLE: Final = (ModelError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+"""What reading data of any shape comes to when it has another one than an answer."""
+
+
+def read_whole(content: bytes) -> Answered | None:
+    """Return a whole answer; None when it cannot be read."""
+    try:
+        return read_answer(json.loads(content))
+    except _UNREADABLE:
+        return None
+
+
+def read_events(content: bytes) -> Answered | None:
+    """Return a streamed answer that is complete."""
+    reading = Reading()
+    for event in Events().feed(content):
+        reading.take(event.data)
+    return reading.answer(complete=True)
+
+
+class Reading:
+    """An answer that is still coming."""
+
+    def __init__(self) -> None:
+        self._stream: Stream | None = Stream()
+
+    def take(self, data: Any) -> None:
+        """Take the data of the next event; after one that cannot be read nothing is known of the answer."""
+        if self._stream is None or not isinstance(data, dict):
+            return
+        try:
+            self._stream.take(data)
+        except _UNREADABLE:
+            self._stream = None
+
+    def answer(self, *, complete: bool) -> Answered | None:
+        """Return the answer as far as it came; None when nothing came, or it could not be read."""
+        try:
+            return self._stream.answer(complete=complete) if self._stream else None
+        except _UNREADABLE:
+            return None

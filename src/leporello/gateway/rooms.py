@@ -1,0 +1,248 @@
+"""The conversations of the agent gateway: an agent for each, in a thread of its own, one turn after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from leporello.agent import Agent, MainModel, Toolbox, Workspace, default_tools, main_route
+from leporello.agent.route import with_route
+from leporello.errors import StoreError
+from leporello.gateway.errors import Refused
+from leporello.gateway.live import to_the_end
+from leporello.session import Session
+from leporello.session.hygiene import tidy
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+
+    from leporello.config import Config
+    from leporello.events import Event, Sink
+    from leporello.gateway.shelf import Shelf
+    from leporello.messages import Message
+    from leporello.store import Store
+
+T = TypeVar("T")
+MOST_OPEN: Final = 256
+"""How many conversations are held ready; each has two threads."""
+
+_END: Final = object()
+
+
+class Room:
+    """One conversation with an agent; whoever speaks waits until those before are answered."""
+
+    def __init__(self) -> None:
+        self.used = 0.0
+        self._agent: Agent | None = None
+        self.turn = asyncio.Lock()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leporello-room")
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is an agent in it."""
+        return self._agent is not None
+
+    @property
+    def agent(self) -> Agent:
+        """The agent; use it only through the room, it belongs to the room's thread."""
+        assert self._agent is not None  # noqa: S101 - a room is opened before it is used
+        return self._agent
+
+    async def do(self, work: Callable[[Agent], T]) -> T:
+        """Do something with the agent, in its thread."""
+        return await self._run(partial(work, self.agent))
+
+    async def open(self, make: Callable[[], Agent]) -> None:
+        """Open the conversation."""
+        self._agent = await self._run(make)
+
+    async def speak(self, message: Message, *, respond: bool) -> AsyncGenerator[Event, None]:
+        """Say something and yield what happens; whoever stops listening stops the turn."""
+        loop, queue = asyncio.get_running_loop(), asyncio.Queue[Any]()
+
+        def put(event: Any) -> None:
+            loop.call_soon_threadsafe(queue.put_nowait, event)
+
+        running = loop.run_in_executor(self._thread, _speaking, self.agent, message, respond, put)
+        try:
+            while (event := await queue.get()) is not _END:
+                yield event
+        finally:
+            if not running.done():
+                await asyncio.to_thread(self.agent.stop)
+            await to_the_end(_wait(running))
+        running.result()
+
+    async def close(self) -> None:
+        """End the conversation properly, and its thread."""
+        try:
+            if self._agent is not None:
+                await self._run(self._agent.close)
+        finally:
+            self._thread.shutdown(wait=False)
+
+    async def _run(self, function: Callable[..., T]) -> T:
+        return await to_the_end(_run(self._thread, function))
+
+
+class Rooms:
+    """All conversations with agents."""
+
+    def __init__(
+        self,
+        config: Config,
+        store: Store,
+        shelf: Shelf,
+        sink: Sink,
+        engine_options: Mapping[str, Any],
+        lease_token: str,
+        clock: Callable[[], float] = time.monotonic,
+        most_open: int = MOST_OPEN,
+    ) -> None:
+        self._config = config
+        self._store = store
+        self._shelf = shelf
+        self._sink = sink
+        self._options = engine_options
+        self._lease_token = lease_token
+        self._most_open = most_open
+        self._clock = clock
+        self._rooms: dict[tuple[str, str], Room] = {}
+
+    @property
+    def open(self) -> int:
+        """How many conversations are held ready."""
+        return len(self._rooms)
+
+    @asynccontextmanager
+    async def room(self, owner: str, name: str) -> AsyncIterator[Room]:
+        """Have a conversation to oneself for a while; it is opened if it is not."""
+        place = (owner, name)
+        while True:
+            room = self._rooms.get(place) or self._enter(place)
+            async with room.turn:
+                if self._rooms.get(place) is not room:  # it was left while we waited
+                    continue
+                try:
+                    if not room.is_open:
+                        await self._make_room()
+                        await self._open(room, owner, name)
+                    yield room
+                finally:
+                    room.used = self._clock()
+                return
+
+    async def leave(self, owner: str, name: str) -> None:
+        """End a conversation if it is in use, after whoever speaks in it now."""
+        room = self._rooms.get((owner, name))
+        if room is None:
+            return
+        async with room.turn:
+            await self._close((owner, name), room)
+
+    async def expire(self, idle: float) -> int:
+        """End the conversations that were not used for so many seconds; returns how many."""
+        now = self._clock()
+        old = [
+            (place, room) for place, room in self._rooms.items() if not room.turn.locked() and now - room.used >= idle
+        ]
+        for place, room in old:
+            async with room.turn:
+                await self._close(place, room)
+        return len(old)
+
+    async def close(self) -> None:
+        """End all conversations."""
+        for place, room in list(self._rooms.items()):
+            await self._close(place, room)
+
+    async def _make_room(self) -> None:
+        """Let the conversation go that was used least recently, when too many are held ready."""
+        while self.open > self._most_open:
+            idle = [(room.used, place) for place, room in self._rooms.items() if not room.turn.locked()]
+            if not idle:
+                return
+            place = min(idle)[1]
+            await self._close(place, self._rooms[place])
+
+    def _enter(self, place: tuple[str, str]) -> Room:
+        if not self._shelf.reserve(*place):
+            raise Refused(409, "this conversation belongs to a client of the drop-in endpoints.")
+        room = self._rooms[place] = Room()
+        room.used = self._clock()
+        return room
+
+    async def _open(self, room: Room, owner: str, name: str) -> None:
+        try:
+            await room.open(partial(self._agent, owner, name))
+        except BaseException:
+            await self._close((owner, name), room)
+            raise
+
+    async def _close(self, place: tuple[str, str], room: Room) -> None:
+        if self._rooms.get(place) is room:
+            del self._rooms[place]
+            try:
+                await room.close()
+            finally:
+                self._shelf.give_up(*place)
+
+    def _agent(self, owner: str, name: str) -> Agent:
+        """Open an agent on a conversation; it may read the workspace, and nobody is there to agree to more."""
+        settings = self._config.gateway
+        route = main_route(self._config)
+        inbox: deque[Event] = deque()
+
+        def hear(event: Event) -> None:
+            self._sink(event)
+            inbox.append(event)
+
+        session = Session.open(
+            name,
+            store=self._store,
+            config=with_route(self._config, route),
+            system=settings.system or _system_prompt(),
+            dialect=route.dialect,
+            owner=owner,
+            platform="gateway",
+            on_event=hear,
+            **self._options,
+        )
+        session._host.token = self._lease_token  # noqa: SLF001 - the same after a restart
+        tools = default_tools(Workspace(settings.workspace)) if settings.workspace else []
+        return Agent(session, MainModel(route), Toolbox(tools), inbox=inbox)
+
+
+def _speaking(agent: Agent, message: Message, respond: bool, put: Callable[[Any], None]) -> None:
+    """Take one message: the net first, then the message is stored, then the agent answers."""
+    session = agent.session
+    try:
+        tidy(session)
+        session.add(message)
+        if session._talk.waiting:  # noqa: SLF001 - whoever sent this must learn that it is not stored
+            session.undo()
+            raise StoreError("the message cannot be stored at the moment.", hint="Nothing was done; send it again.")
+        if respond:
+            for event in agent.go_on():
+                put(event)
+    finally:
+        put(_END)
+
+
+async def _run(thread: ThreadPoolExecutor, function: Callable[[], T]) -> T:
+    return await asyncio.get_running_loop().run_in_executor(thread, function)
+
+
+async def _wait(running: asyncio.Future[None]) -> None:
+    await asyncio.wait({running})
+
+
+def _system_prompt() -> str:
+    return files("leporello.gateway").joinpath("prompts", "assistant.md").read_text("utf-8").strip()

@@ -1,0 +1,147 @@
+"""Runs the gateway until it is told to stop."""
+
+from __future__ import annotations
+
+import signal
+import socket
+import sys
+import threading
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from leporello.errors import ConfigError
+from leporello.gateway.app import create_app
+from leporello.gateway.keys import is_loopback
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from leporello.config import Config
+    from leporello.store import Store
+
+GRACE_SECONDS: Final = 30
+"""How long running turns may go on after the gateway was told to stop; then they are stored as they are."""
+
+KEEP_ALIVE_SECONDS: Final = 75
+"""How long an idle connection stays open: longer than clients keep theirs, so that none is closed under a request."""
+
+HEADER_SECONDS: Final = 30.0
+"""How long a new connection may take until its first request is there."""
+
+_LONGEST_HEADERS: Final = 64 * 1024
+_SWITCH_SECONDS: Final = 0.001  # whoever folds must not keep the event loop waiting for its turn at the interpreter
+
+
+def serve(
+    config: Config,
+    store: Store,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8765,
+    on_ready: Callable[[str], None],
+    **options: Any,
+) -> None:
+    """Serve until a signal comes; `on_ready` is told the address when requests are answered."""
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    with listening(config, host, port) as listener:
+        Server(config, store, on_ready=on_ready, **options).run(listener)
+
+
+def listening(config: Config, host: str, port: int) -> socket.socket:
+    """Return the socket to serve on; without keys only this machine is served."""
+    if not config.gateway.api_keys and not is_loopback(host):
+        raise ConfigError(
+            f"without keys the gateway serves this machine only, not {host}.",
+            file=config.path,
+            key="gateway.api_keys",
+            hint="Make a key with `leporello serve --new-key NAME`, or leave --host out.",
+        )
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        return socket.create_server((host.strip("[]"), port), family=family, backlog=1024)
+    except OSError as error:
+        raise ConfigError(
+            f"{host}:{port} cannot be served ({error.strerror}).", hint="Choose another --host or --port."
+        ) from error
+
+
+class Server:
+    """The gateway on a socket."""
+
+    def __init__(self, config: Config, store: Store, *, on_ready: Callable[[str], None], **options: Any) -> None:
+        self._app = create_app(config, store, **options)
+        self._on_ready = on_ready
+        self._inner = self._app.router.lifespan_context
+        self._address = ""
+        self._app.router.lifespan_context = self._announcing
+        self.server = _Server(
+            uvicorn.Config(
+                self._app,
+                ws="none",
+                http=_Protocol,
+                loop="asyncio",
+                lifespan="on",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=KEEP_ALIVE_SECONDS,
+                timeout_graceful_shutdown=GRACE_SECONDS,
+                h11_max_incomplete_event_size=_LONGEST_HEADERS,
+            )
+        )
+
+    def run(self, listener: socket.socket) -> None:
+        """Serve on a socket until told to stop."""
+        host, port, *_ = listener.getsockname()
+        self._address = f"http://{f'[{host}]' if ':' in host else host}:{port}"
+        self.server.run(sockets=[listener])
+
+    def stop(self) -> None:
+        """Stop, from any thread: running turns are finished first."""
+        self.server.should_exit = True
+
+    @asynccontextmanager
+    async def _announcing(self, app: Any) -> AsyncIterator[Any]:
+        async with self._inner(app) as state:
+            self._on_ready(self._address)
+            yield state
+
+
+class _Server(uvicorn.Server):
+    """Stops when it is signalled; what the program does then is up to whoever runs it."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals while serving, in the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        usual = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in usual.items():
+                signal.signal(number, handler)
+
+
+class _Protocol(H11Protocol):
+    """A connection that is closed when nothing sensible comes of it."""
+
+    def connection_made(self, transport: Any) -> None:
+        """Give the other side some time to say what it wants."""
+        super().connection_made(transport)
+        self._patience = self.loop.call_later(HEADER_SECONDS, transport.close)
+
+    def handle_events(self) -> None:
+        """Read on; once a request is there, its own limits hold."""
+        super().handle_events()
+        if self.cycle is not None:
+            self._patience.cancel()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
+        self._patience.cancel()
+        super().connection_lost(exc)

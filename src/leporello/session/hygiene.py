@@ -1,0 +1,102 @@
+"""The net under long-lived conversations: before a turn, one that has grown to 85 % of the window is folded first.
+
+It catches what grew between two turns, overnight in a chat room, and lies above the engines' own thresholds on purpose.
+It works with any engine, through the same turn as everything else, and what it did is in the journal. A conversation
+that it cannot bring below the mark is left alone until it has grown: the store remembers that, across restarts.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from leporello.session import turn
+from leporello.session.accounts import REQUEST
+
+if TYPE_CHECKING:
+    from leporello.engine import CompactionReport
+    from leporello.session.conversation import Conversation
+    from leporello.session.session import Session
+    from leporello.session.turn import Walk
+
+SHARE: Final = 0.85
+"""Of the window: where the net is."""
+
+FEWEST_MESSAGES: Final = 4
+GROWTH: Final = 0.05
+"""Of the window: what a conversation that could not be shrunk grows by before it is tried again."""
+
+REASON: Final = "session hygiene: the conversation has reached 85 % of the window"
+_MEMORY: Final = "hygiene"
+
+
+def tidy(session: Session) -> CompactionReport | None:
+    """Fold a conversation that has reached 85 % of the window; None when there was nothing to do.
+
+    Call it before the user's message is added.
+    """
+    talk = session._talk  # noqa: SLF001 - the same room
+    window = talk.route.context_length
+    spoken = len(talk.window) - talk.window.systems()
+    if not talk.automatic or not window or spoken < FEWEST_MESSAGES:
+        return None
+    tokens = measured(session)
+    if tokens < SHARE * window or _is_stuck(session, tokens, window):
+        return None
+    report = session._drive(tidying(talk, tokens))  # noqa: SLF001 - the same room
+    left = talk.size().tokens
+    if report.status not in turn.FOLDED or left >= SHARE * window:
+        _remember(session, max(tokens, left) if report.status not in turn.FOLDED else left, window)
+    return report
+
+
+def measured(session: Session) -> int:
+    """Return how long a conversation is: what the provider counted for the last turn, and what was said since.
+
+    Without a count that still holds, an estimate from the characters.
+    """
+    talk = session._talk  # noqa: SLF001 - the same room
+    size = talk.size()
+    reported = _last_report(session) if size.reported else None
+    if reported is None:
+        return size.tokens
+    return reported + _said_since(talk)
+
+
+def tidying(talk: Conversation, tokens: int) -> Walk[CompactionReport]:
+    """Fold, whatever the engine thinks of the size."""
+    yield from turn.storing(talk)
+    yield from turn.mending(talk)
+    return (yield from turn.folding(talk, tokens, reason=REASON, force=True))
+
+
+def _last_report(session: Session) -> int | None:
+    rows = session.store.requests(session.id, owner=_owner(session), last=1)
+    if not rows or rows[-1].reason != REQUEST:
+        return None
+    return rows[-1].usage.get("prompt_tokens") or None
+
+
+def _said_since(talk: Conversation) -> int:
+    """Weigh what came after the newest answer."""
+    tokens = 0
+    for line in reversed(talk.window.lines):
+        if line.role == "assistant":
+            break
+        tokens += line.tokens
+    return round(tokens * talk.meter.calibration.factor(talk.meter.model))
+
+
+def _is_stuck(session: Session, tokens: int, window: int) -> bool:
+    info = session.store.info(session.id, owner=_owner(session))
+    noted: Any = info.meta.get(_MEMORY) if info else None
+    if not isinstance(noted, dict) or noted.get("window") != window:
+        return False
+    return bool(tokens < noted.get("tokens", 0) + GROWTH * window)
+
+
+def _remember(session: Session, tokens: int, window: int) -> None:
+    session.store.ensure(session.id, owner=_owner(session), meta={_MEMORY: {"tokens": tokens, "window": window}})
+
+
+def _owner(session: Session) -> str:
+    return session._host.owner  # noqa: SLF001 - the same room
