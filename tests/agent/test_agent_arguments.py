@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
 
-from leporello.agent.tools import Outcome, Toolbox, Workspace, default_tools
+from leporello.agent.tools import Action, Outcome, Tool, Toolbox, Workspace, default_tools, simple_tool
 from leporello.agent.tools.arguments import checked
 from leporello.errors import ToolError
 from leporello.messages import ToolCall, tool_calls_of
@@ -127,3 +127,26 @@ def test_no_arguments_raise(name: str, given: Any) -> None:
     box = Toolbox(default_tools(Workspace(Path.cwd()), environ={}), environ={})
     arguments = given if isinstance(given, dict) else {"path": given, "command": given, "pattern": given}
     box.prepare(ToolCall(id="c", name=name, arguments=arguments, raw="{}"))
+
+
+def test_a_value_of_any_depth_is_refused_in_one_line() -> None:
+    value: Any = 1
+    for _ in range(100_000):
+        value = [value]
+    assert problem({"path": value}) == snapshot("path must be a text, not [[[[[[[...]]]]]]]")
+
+
+def test_a_tool_that_cannot_prepare_a_call_is_an_answer_too() -> None:
+    def prepare(path: str) -> Action:
+        raise ValueError(f"nothing about {path}")
+
+    tool = Tool(name="own", description="", parameters={"properties": {"path": {"type": "string"}}}, prepare=prepare)
+    outcome = Toolbox([tool]).prepare(ToolCall(id="c", name="own", arguments={"path": "x"}, raw="{}"))
+    assert outcome == Outcome(text="Error: ValueError: nothing about x", failed=True)
+
+
+def test_whoever_is_asked_about_an_own_tool_sees_every_argument() -> None:
+    parameters = {"type": "object", "properties": {"note": {"type": "string"}}}
+    tool = simple_tool("own", "", lambda note: note, parameters, asks=True)
+    action = tool.action({"note": "a" * 500 + "\u202eend"})
+    assert action.detail == "note='" + "a" * 500 + r"\u202eend'"

@@ -265,6 +265,33 @@ def test_what_is_confirmed_is_shown_as_a_difference(root: Path, toolbox: Toolbox
     )
 
 
+def test_everything_that_is_confirmed_can_be_seen(root: Path, toolbox: Toolbox) -> None:
+    """Neither the thousandth line nor the thousandth column is a place to hide something."""
+    content = "a\n" * 1_000 + "b" * 1_000 + "hidden\n" + "c\n" * 5_000
+    assert prepared(toolbox, "write_file", path="new.txt", content=content).detail == content.rstrip("\n")
+    (root / "old.txt").write_text("a\n")
+    assert "b" * 1_000 + "hidden" in prepared(toolbox, "write_file", path="old.txt", content=content).detail
+
+
+def test_a_change_of_nothing_but_line_ends_is_seen(root: Path, toolbox: Toolbox) -> None:
+    (root / "a.txt").write_bytes(b"one\r\ntwo\x0cthree\nfour\n")
+    action = prepared(toolbox, "write_file", path="a.txt", content="one\ntwo\nthree\nfour")
+    assert action.detail == snapshot("""\
+--- before
++++ after
+@@ -1,3 +1,5 @@
+-one␍
+-two␌three
++one
++two
++three
+ four
++[no line end]\
+""")
+    same = prepared(toolbox, "write_file", path="a.txt", content="one\r\ntwo\x0cthree\nfour\n")
+    assert same.detail == snapshot("nothing changes")
+
+
 @pytest.fixture
 def tree(root: Path) -> Path:
     (root / "src").mkdir()
@@ -364,3 +391,36 @@ def test_a_search_in_a_deep_tree_ends(root: Path, call: Call) -> None:
         folder.mkdir()
     (folder / "deep.txt").write_text("x")
     assert not call("search_files", pattern="x").failed
+
+
+class StopAfter:
+    """A user who wants the turn to end after some looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    def is_set(self) -> bool:
+        self.looks -= 1
+        return self.looks < 0
+
+
+def test_a_search_that_passes_everything_over_can_be_ended_too(root: Path) -> None:
+    """Neither many folders without files nor files that no glob fits keep the user waiting, or the time running."""
+    for number in range(40):
+        (root / f"d{number:02}").mkdir()
+        (root / f"d{number:02}" / "a.txt").touch()
+    stop = StopAfter(10)
+    action = search_files(Workspace(root)).action({"pattern": "x", "file_glob": "*.py"})
+    assert action.do(stop) == snapshot("[nothing found, 0 files searched]")
+    assert stop.looks == -1
+    ticks = iter(range(1_000))
+    timed = search_files(Workspace(root), seconds=20, clock=lambda: float(next(ticks)))
+    told = timed.action({"pattern": "x", "file_glob": "*.py"}).do(Event())
+    assert "the search was stopped after 20 s" in told
+
+
+def test_a_line_without_end_can_be_left(root: Path, toolbox: Toolbox) -> None:
+    (root / "long.txt").write_bytes(b"a" * 3_000_000)
+    stop = StopAfter(3)
+    prepared(toolbox, "read_file", path="long.txt").do(stop)
+    assert stop.looks >= -3  # the rest of the line, and of the file, was not read

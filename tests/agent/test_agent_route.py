@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from leporello.agent.route import MainRoute, main_route, with_route
+from leporello.agent.route import MainRoute, main_route, shown_address, with_route
 from leporello.config import Config
 from leporello.errors import ConfigError
 
@@ -80,3 +80,38 @@ def test_everybody_reads_the_same_main_model() -> None:
     other = with_route(config, main_route(config, model="b", base_url=LOCAL, environ={}))
     assert (other.model.default, other.model.context_length, other.model.max_tokens) == ("b", None, 7)
     assert with_route(config, main_route(config, base_url=LOCAL, environ={}), 5_000).model.context_length == 5_000
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["foo", "ftp://x/v1", "http://", "http://:80", "http://a:b/v1", "http://a b/v1", "http://a\n/v1", "//a/v1"],
+)
+def test_what_is_no_address_is_said_before_anybody_is_asked(address: str) -> None:
+    with pytest.raises(ConfigError, match=r"is not an address\. It looks like this: http://localhost:8000/v1"):
+        route({"default": "m"}, base_url=address)
+
+
+@pytest.mark.parametrize("key", ["sk-ab\ncd", "sk-ab cd", "sk-\u00e4\u00f6", "sk-\x1b[0m"])
+def test_a_key_that_can_be_none_is_refused_and_not_repeated(key: str) -> None:
+    """The packages would put it into their error."""
+    with pytest.raises(ConfigError, match="the key in OPENAI_API_KEY holds a space") as caught:
+        route({"default": "m", "base_url": LOCAL}, {"OPENAI_API_KEY": key})
+    assert key not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        (LOCAL, LOCAL),
+        ("https://me:pass@host/v1", "https://\u2026@host/v1"),
+        ("https://me:p@ss@host/v1?key=1", "https://\u2026@host/v1"),
+        ("https://host/v1?key=1", "https://host/v1"),
+    ],
+)
+def test_an_address_is_shown_without_what_is_secret_in_it(address: str, shown: str) -> None:
+    assert shown_address(address) == shown
+    assert route({"default": "m"}, base_url=address).who == f"custom at {shown}"
+
+
+def test_a_provider_at_its_own_address_is_called_by_its_name() -> None:
+    assert route({"default": "gpt-5.5"}).who == "openai"

@@ -9,11 +9,17 @@ from inline_snapshot import snapshot
 
 from leporello.agent.tools.text import Clip, Limits, one_line, printed, visible
 
-OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f\ud800-\udfff]")
+OBEYED = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\ud800-\udfff\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]|[\U000e0100-\U000e01ef]{2}"
+)
+SELECTORS = "".join(map(chr, range(0xE0100, 0xE01F0)))
 HOSTILE = st.text(
     st.one_of(
         st.characters(codec=None),
-        st.sampled_from(list("\x1b\x07\x08\r\n\x00\x9b\x9d[]m;0PX^_\\H\u202e\U000e0041\ud800")),
+        st.sampled_from(
+            list("\x1b\x07\x08\r\n\x00\x9b\x9d[]m;0PX^_\\H\u202e\u200b\u2028\U000e0041\U000e0101\u6f22\ud800")
+        ),
     ),
     max_size=60,
 )
@@ -35,7 +41,10 @@ def test_the_check_catches_a_weaker_cleaning(defect: Callable[[str], str]) -> No
         assert_safe(defect("\x1b[2J\x9b2J\x00"))
 
 
-@given(st.text(st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs", "Mn"]), max_size=60))
+ORDINARY = st.characters(codec="utf-8", categories=["L", "N", "P", "S", "Zs", "Mn"], exclude_characters=SELECTORS)
+
+
+@given(st.text(ORDINARY, max_size=60))
 def test_ordinary_text_stays_as_it_is(text: str) -> None:
     assert visible(text) == printed(text) == text
 
@@ -44,6 +53,20 @@ def test_control_characters_stay_recognisable() -> None:
     assert visible("a\x00b\x1b[31m\x7f\x85\u202egnp.exe\tend\r\nnext\rlast") == snapshot(
         "a␀b␛[31m␡<U+0085><U+202E>gnp.exe\tend\nnext␍last"
     )
+
+
+@pytest.mark.parametrize("mark", list("\u061c\u200b\u200e\u200f\u2028\u2029\u2060\u2064\ufeff\U000e0041\U000e0101"))
+def test_what_has_no_width_is_seen(mark: str) -> None:
+    """A command that is confirmed must not hold anything that a terminal leaves out."""
+    assert visible(f"echo safe{mark}; rm -r x") == f"echo safe<U+{ord(mark):04X}>; rm -r x"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["\U0001f468\u200d\U0001f469\u200d\U0001f467 \u2764\ufe0f", "\u0645\u06cc\u200c\u062e", "\u845b\U000e0100\u98fe"],
+)
+def test_joiners_and_forms_that_scripts_need_stay(text: str) -> None:
+    assert visible(text) == text
 
 
 @given(HOSTILE, st.integers(1, 30))
@@ -132,3 +155,9 @@ def test_cleaning_takes_time_in_proportion_to_the_length() -> None:
     """Nothing here backtracks: a megabyte of the worst beginnings is done at once."""
     for start in ("\x1b[", "\x1b]", "\x1bP", "\x1b", "\r", "\x08", "\x1b[0"):
         printed(start * 300_000)
+    for text in ("a" * 300_000 + "\r", "a" * 300_000 + "\x1b[0", "a\x08" * 300_000):
+        printed(text)
+
+
+def test_the_last_state_of_a_line_is_kept() -> None:
+    assert printed("10 %\r50 %\r100 %\r\nnext\r") == snapshot("100 %\nnext")

@@ -211,3 +211,11 @@ def test_the_check_of_the_looks_can_fail() -> None:
 
     with pytest.raises(AssertionError, match="read again"):
         check_looks(ReadsEverything)
+
+
+@pytest.mark.parametrize("vouched", [0, 1, len(TALK)])
+def test_what_the_host_vouches_for_makes_no_difference_when_it_is_true(vouched: int) -> None:
+    longer = [*TALK, {"role": "user", "content": "more"}]
+    edited = [*TALK[:-1], {"role": "user", "content": "other"}, {"role": "user", "content": "more"}]
+    assert after(TALK, longer, unchanged=vouched) == after(TALK, longer)
+    assert after(TALK, edited, unchanged=min(vouched, len(TALK) - 1)) == after(TALK, edited)

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 from collections.abc import Callable
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+import pytest
+
 from leporello import LCMEngine
+from leporello.engine import normalise_usage
 from leporello.errors import NetworkError
 from leporello.lcm import verify
 from leporello.lcm.background import Later, Pool
-from leporello.llm import FakeClock, ScriptedLLM
+from leporello.lcm.writing import REMAKE
+from leporello.llm import Completion, FakeClock, ScriptedLLM
 from leporello.messages import Message
+from leporello.prices import cost
 from leporello.store import open_store
 from leporello.tokens import count_messages
 
@@ -24,6 +30,7 @@ Work = Callable[..., list[Message]]
 Make = Callable[..., LCMEngine]
 
 GOOD = "## Goal\nFix the build.\n\n## Progress\n### Done\n- Read src/app.py."
+LONG = GOOD + "".join(f"\n- Read src/part_{n}.py and put its value {n * 37} in order." for n in range(12))
 ASK: Message = {"role": "user", "content": "And what is next?"}
 
 
@@ -51,7 +58,8 @@ def prepared(engine: LCMEngine) -> int:
 def test_below_the_soft_mark_nothing_is_prepared(make_engine: Make, work: Work, background: Later) -> None:
     engine = make_engine(llm=ScriptedLLM(GOOD))
     assert not request(engine, grow(engine, work, 0.6))
-    assert not background.waiting
+    background.run()
+    assert not prepared(engine)
 
 
 def test_above_it_leaves_are_prepared_and_the_hard_mark_swaps_them_in_without_a_call(
@@ -100,6 +108,25 @@ def test_when_prepared_leaves_are_enough_exactly_their_messages_are_folded(
     assert verify(engine.store, "s") == []
 
 
+def test_a_request_that_was_the_newest_is_prepared_when_another_one_comes(
+    make_engine: Make, work: Work, background: Later
+) -> None:
+    """It stands before leaves that are prepared already, and is too short to ask the model about."""
+    engine = make_engine(64_000, llm=ScriptedLLM(GOOD, context_length=64_000), config={"threshold": 0.5})
+    loop = [message for message in grow(engine, work, 0.8)[:-1] if message["role"] != "user"]
+    messages: list[Message] = [{"role": "user", "content": "Fix them all."}, *loop]
+    request(engine, messages)
+    background.run()
+    messages = [*messages, {"role": "user", "content": "Go on."}, *work(100, 112)[1:]]
+    request(engine, messages)
+    background.run()
+    messages = [*messages, {"role": "user", "content": "Go on."}, *work(200, 216)[1:]]
+    assert request(engine, messages)
+    engine.compress(messages)
+    assert not [node.id for node in engine.store.nodes("s") if node.meta.get(REMAKE)]
+    assert verify(engine.store, "s") == []
+
+
 def test_when_the_hard_mark_comes_first_extractive_leaves_go_in_and_are_improved_at_the_next_fold(
     make_engine: Make, work: Work, background: Later
 ) -> None:
@@ -120,6 +147,54 @@ def test_when_the_hard_mark_comes_first_extractive_leaves_go_in_and_are_improved
     engine.compress(longer)
     assert any(node.made_by == "model" for node in engine.store.nodes("s"))
     assert verify(engine.store, "s") == []
+
+
+def test_condensed_nodes_are_prepared_too_so_that_a_fold_writes_nothing(
+    make_engine: Make, work: Work, background: Later
+) -> None:
+    """Over many folds every node is the model's, and none was written while a turn waited."""
+    llm = ScriptedLLM(LONG, context_length=64_000)
+    engine = make_engine(64_000, llm=llm, config={"threshold": 0.4, "leaf_tokens": 1_000})
+    messages: list[Message] = [ASK]
+    folds, calls_in_folds = 0, 0
+    for turn in range(260):
+        messages = [*messages, *work(turn, turn + 1)[1:], {"role": "user", "content": f"Go on with {turn}."}]
+        full = request(engine, messages)
+        background.run()
+        if full:
+            before = len(llm.calls)
+            messages = engine.compress(messages)
+            calls_in_folds += len(llm.calls) - before
+            folds += 1
+            assert count_messages(messages) < engine.threshold_tokens
+    nodes = engine.store.nodes("s")
+    assert folds >= 4
+    assert calls_in_folds == 0
+    assert max(node.level for node in nodes) >= 1
+    assert {node.made_by for node in nodes if node.children} == {"model"}
+    assert verify(engine.store, "s") == []
+
+
+def test_what_is_paid_in_the_background_is_in_the_report_of_the_fold(
+    make_engine: Make, work: Work, background: Later
+) -> None:
+    usage = {"input_tokens": 1_000_000, "output_tokens": 0}
+    answer = Completion(text=GOOD, usage=normalise_usage(usage))
+    llm = ScriptedLLM(answer, context_length=64_000, model="claude-sonnet-5", provider="anthropic")
+    engine = make_engine(llm=llm)
+    messages = grow(engine, work, 0.9)
+    request(engine, messages)
+    background.run()
+    each = cost(usage, "claude-sonnet-5", "anthropic")
+    paid = len(llm.calls)
+    full = [*messages, {"role": "assistant", "content": "Next."}, *work(500, 510)]
+    assert request(engine, full)
+    engine.compress(full)
+    assert engine.last_compaction is not None
+    assert engine.last_compaction.model_calls == 0
+    assert each is not None
+    assert engine.last_compaction.cost_usd == pytest.approx(each * paid)
+    assert json.loads(engine.handle_tool_call("lcm_status", {}))["cost_usd"] == pytest.approx(each * paid)
 
 
 def test_a_model_that_is_away_is_tried_again_and_comes_back(make_engine: Make, work: Work, background: Later) -> None:
@@ -172,7 +247,8 @@ def test_equal_work_is_done_once(make_engine: Make, work: Work, background: Late
 def test_an_engine_without_a_model_prepares_nothing(make_engine: Make, work: Work, background: Later) -> None:
     engine = make_engine()
     request(engine, grow(engine, work, 0.9))
-    assert not background.waiting
+    background.run()
+    assert not prepared(engine)
 
 
 class TestPool:

@@ -10,6 +10,7 @@ from leporello.lcm.dag import (
     covers_of,
     flat_text,
     group_to_condense,
+    is_full,
     leaves_under,
     pack,
     roots,
@@ -18,6 +19,7 @@ from leporello.lcm.fold import tiles
 from leporello.messages import is_system
 from leporello.store import Cover, Node, Stored
 from leporello.testing.strategies import valid_conversations
+from leporello.tokens import count_message
 
 
 def stored(messages: list[dict[str, object]], gap: int = 0) -> list[Stored]:
@@ -33,7 +35,7 @@ def stored(messages: list[dict[str, object]], gap: int = 0) -> list[Stored]:
             name="",
             tool="",
             time=float(n),
-            tokens=1,
+            tokens=count_message(message),
             fingerprint="",
         )
         for n, message in enumerate(messages, 1)
@@ -124,6 +126,22 @@ def test_condensing_takes_the_oldest_full_run_of_the_lowest_level() -> None:
     assert [n.id for n in group_to_condense(tops[:3], 4)] == ["b", "c"]
     assert [n.id for n in group_to_condense(tops[:2], 4)] == ["a", "b"]
     assert [n.id for n in group_to_condense(tops[:1], 4)] == ["a"]
+
+
+def test_a_node_before_higher_ones_is_condensed_with_them() -> None:
+    """No neighbour of its own level will ever come, so it must not part the run of the others for good."""
+    tops = [node("a", 1), node("b", 0), node("c", 1), node("d", 1), node("e", 0), node("f", 0)]
+    assert [n.id for n in group_to_condense(tops, 4)] == ["a", "b", "c", "d"]
+    assert [n.id for n in group_to_condense([*tops, node("g", 0), node("h", 0)], 4)] == ["e", "f", "g", "h"]
+
+
+def test_what_is_packed_from_the_front_stays_when_more_follows() -> None:
+    """A leaf that is being written keeps its name while the conversation grows."""
+    rows = stored([{"role": ("user", "assistant")[n % 2], "content": f"message {n} " * 30} for n in range(120)])
+    for length in range(1, len(rows)):
+        full = [pieces for pieces in pack(rows[:length], 700) if is_full(pieces, 700)]
+        longer = pack(rows, 700)[: len(full)]
+        assert list(map(covers_of, full)) == list(map(covers_of, longer))
 
 
 @given(st.lists(st.integers(1, 60), unique=True, max_size=40))

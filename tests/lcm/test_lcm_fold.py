@@ -200,6 +200,32 @@ def test_an_outage_publishes_extractive_leaves_and_the_next_fold_writes_them_aga
     assert_sound(engine, window)
 
 
+def test_condensed_nodes_of_an_outage_are_written_again_without_work_in_the_background(
+    make_engine: Make, work: Work
+) -> None:
+    clock, up = FakeClock(), {"now": True}
+
+    def answer(_: list[Message]) -> str:
+        if not up["now"]:
+            raise NetworkError("connection refused")
+        return GOOD + "".join(f"\n- Read src/part_{n}.py." for n in range(30))
+
+    config = {"background": False, "max_calls": 200, "leaf_tokens": 900, "summary_share": 0.06}
+    engine = make_engine(64_000, llm=ScriptedLLM(answer, context_length=64_000), clock=clock, config=config)
+    window = engine.compress([SYSTEM, *work(0, 30), ASK])
+    up["now"] = False
+    window = engine.compress([*window, {"role": "assistant", "content": "Yes."}, *work(30, 60), ASK])
+    leaves = {node.id for node in nodes_of(engine) if not node.children and node.made_by == "model"}
+    assert any(
+        node.made_by == "extract" and leaves.issuperset(node.children) for node in nodes_of(engine) if node.children
+    )
+    up["now"] = True
+    clock.advance(3_600)
+    window = engine.compress([*window, {"role": "assistant", "content": "Yes."}, *work(60, 70), ASK])
+    assert {node.made_by for node in nodes_of(engine) if node.source_tokens > 100} == {"model"}
+    assert_sound(engine, window)
+
+
 def test_limits_of_calls_and_time_are_kept(make_engine: Make, work: Work) -> None:
     clock = FakeClock()
     llm = ScriptedLLM(GOOD, context_length=64_000, seconds=10, clock=clock)

@@ -3,33 +3,71 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import pytest
 
 from leporello import LCMEngine
 from leporello.config.model import Lcm
-from leporello.lcm.threshold import Inputs, Meter, budgets, price_shares
+from leporello.lcm.threshold import LEAST_EXCESS, Inputs, Meter, budgets, floor_share, price_shares
+from leporello.tokens import count_messages
+
+if TYPE_CHECKING:
+    from leporello.messages import Message
 
 
-def cost_per_turn(excess: float, inputs: Inputs) -> float:
-    """What a turn costs when the window grows by `excess` between two folds: rewrites, and reading what is held."""
-    return inputs.rewrite * inputs.growth / excess + inputs.read_price * excess / 2
+def cost_per_turn(threshold: int, inputs: Inputs) -> float:
+    """What a turn costs, counted out: what is read from the cache, and what folds write to it again.
+
+    Tail, summaries and the open leaf are their share of whatever threshold is tried.
+    """
+    floor = inputs.base + inputs.beyond + inputs.share * threshold
+    turns = max(threshold - floor, 1) / inputs.growth
+    read = inputs.read_price * (floor + threshold) / 2
+    rewritten = (inputs.write_price - inputs.read_price) * (floor - inputs.base)
+    return read + rewritten / turns
 
 
-@pytest.mark.parametrize("floor", [20_000, 40_000, 80_000])
-@pytest.mark.parametrize("growth", [500.0, 2_000.0])
-@pytest.mark.parametrize("read_price", [0.1, 0.25])
-def test_the_excess_is_where_a_turn_costs_least(floor: int, growth: float, read_price: float) -> None:
-    inputs = Inputs(floor=floor, growth=growth, read_price=read_price)
-    best = min(range(30_000, 90_001, 500), key=lambda excess: cost_per_turn(excess, inputs))
-    assert abs(inputs.excess - best) <= 500
+def check_is_cheapest(threshold: int, inputs: Inputs, tolerance: float = 0.005) -> None:
+    """Check that no other threshold with enough excess is cheaper by more than a trifle."""
+    lowest = int((inputs.base + inputs.beyond + LEAST_EXCESS) / (1 - inputs.share)) + 1
+    best = min(cost_per_turn(other, inputs) for other in range(lowest, 250_000, 500))
+    assert cost_per_turn(threshold, inputs) <= best * (1 + tolerance)
+
+
+CASES = [
+    Inputs(base=base, beyond=beyond, growth=growth, read_price=read)
+    for base in (4_000, 12_000, 40_000)
+    for beyond in (-1_500, 0, 3_000)
+    for growth in (500.0, 2_000.0, 6_000.0)
+    for read in (0.1, 0.25)
+]
+
+
+@pytest.mark.parametrize("inputs", CASES, ids=lambda i: f"{i.base}-{i.beyond}-{i.growth:.0f}-{i.read_price}")
+def test_the_threshold_is_where_a_turn_costs_least(inputs: Inputs) -> None:
+    check_is_cheapest(inputs.threshold, inputs)
+    assert inputs.floor + inputs.excess == inputs.threshold
+
+
+@pytest.mark.parametrize("factor", [0.6, 1.5])
+def test_planted_a_threshold_beside_the_best_is_caught(factor: float) -> None:
+    inputs = Inputs(base=40_000, growth=6_000.0)
+    with pytest.raises(AssertionError):
+        check_is_cheapest(int(inputs.threshold * factor), inputs)
 
 
 def test_the_excess_follows_the_formula_between_its_bounds() -> None:
-    inputs = Inputs(floor=40_000, growth=1_500, read_price=0.1)
-    assert inputs.excess == int(math.sqrt(2 * inputs.rewrite * 1_500 / 0.1))
-    assert Inputs(floor=0).excess == 30_000
-    assert Inputs(floor=400_000, growth=9_000).excess == 90_000
+    inputs = Inputs(base=40_000, growth=6_000)
+    assert inputs.excess == int(math.sqrt(2 * inputs.rewrite * 6_000 / inputs.held_price))
+    assert Inputs(base=2_000, growth=100).excess == 30_000
+    assert Inputs(base=4_000_000, growth=9_000).excess == 90_000
+
+
+def test_without_a_cache_the_window_is_kept_small() -> None:
+    """Every token is paid in full in every turn then, and a fold costs nothing extra."""
+    plain = Inputs(base=12_000, growth=500, read_price=1.0, write_price=1.0)
+    assert plain.excess == LEAST_EXCESS
 
 
 @pytest.mark.parametrize("window", [8_192, 32_000, 200_000, 1_000_000])
@@ -49,16 +87,28 @@ def test_without_a_window_nothing_fires() -> None:
     assert not engine.should_compress(10**9)
 
 
-def test_the_floor_is_what_the_provider_counts_after_a_fold() -> None:
-    meter, settings = Meter(), Lcm()
+def test_the_floor_is_measured_at_the_first_request_after_a_fold() -> None:
+    meter = Meter(floor_share(Lcm()))
     for prompt in (10_000, 12_000, 14_000):
         meter.observe(prompt)
-    estimated = meter.inputs(settings, (0.1, 1.25)).floor
-    meter.folded(0)
-    meter.observe(23_456)
-    measured = meter.inputs(settings, (0.1, 1.25))
-    assert measured.floor == 23_456 != estimated
+    before = meter.inputs((0.1, 1.25))
+    meter.folded(30_000)
+    meter.observe(10_000 + int(0.45 * 30_000) + 2_000)
+    measured = meter.inputs((0.1, 1.25))
+    assert before.beyond == 0
+    assert measured.beyond == pytest.approx(2_000, abs=1)
+    assert measured.base == 10_000
     assert measured.growth == pytest.approx(1_500 + 0.2 * 500 + 0.2 * (500 - 0.2 * 500))
+
+
+def test_one_odd_fold_does_not_move_the_threshold_far() -> None:
+    meter = Meter(floor_share(Lcm()))
+    meter.observe(12_000)
+    calm = meter.inputs((0.1, 1.25)).threshold
+    for prompt in (25_000, 190_000, 25_000):
+        meter.folded(calm)
+        meter.observe(prompt)
+    assert meter.inputs((0.1, 1.25)).threshold < 1.25 * calm
 
 
 @pytest.mark.parametrize("window", [8_192, 16_000, 32_000])
@@ -83,4 +133,38 @@ def test_the_inputs_are_in_the_status() -> None:
     engine = LCMEngine(200_000)
     engine.update_model("claude-sonnet-5", 200_000, provider="anthropic")
     told = engine.get_status()["threshold"]
-    assert told.keys() >= {"mode", "floor", "growth", "rewrite", "read_price", "excess"}
+    assert told.keys() >= {"mode", "base", "floor", "growth", "rewrite", "read_price", "held_price", "excess"}
+
+
+class TestTheBrake:
+    """A conversation that cannot get below its threshold."""
+
+    def fired(self, turns: int, growth: str) -> list[int]:
+        engine = LCMEngine(32_000, config={"threshold": 0.5})
+        engine.on_event = lambda _: None
+        messages: list[Message] = [{"role": "user", "content": "word " * 20_000}]
+        fired = []
+        for turn in range(turns):
+            function = {"name": "run", "arguments": f'{{"n": {turn}}}'}
+            messages += [
+                {
+                    "role": "assistant",
+                    "content": None,
+                    "tool_calls": [{"id": f"c{turn}", "type": "function", "function": function}],
+                },
+                {"role": "tool", "tool_call_id": f"c{turn}", "content": f"{turn}: {growth}"},
+            ]
+            tokens = count_messages(messages)
+            engine.should_compress_preflight(messages)
+            if engine.should_compress(tokens):
+                fired.append(turn)
+                messages = engine.compress(messages, current_tokens=tokens)
+        return fired
+
+    def test_small_turns_do_not_fire_every_time(self) -> None:
+        assert 1 <= len(self.fired(60, "nothing new")) < 6
+
+    def test_it_fires_again_once_the_window_has_grown(self) -> None:
+        fired = self.fired(40, "something new " * 200)
+        assert 2 <= len(fired) < 20
+        assert fired[-1] > 20

@@ -11,10 +11,12 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from leporello import LCMEngine
+from leporello.engine import normalise_usage
 from leporello.errors import NetworkError
 from leporello.lcm.tools import SCHEMAS, TOOLS
-from leporello.llm import ScriptedLLM
+from leporello.llm import Completion, ScriptedLLM
 from leporello.messages import Message
+from leporello.prices import cost
 from leporello.store import open_store
 from leporello.tokens import count_text
 
@@ -46,6 +48,59 @@ def test_the_six_tools_are_offered() -> None:
         "query", "limit", "cursor", "sort", "role", "tool", "since", "until", "conversation", "regex",
     }  # fmt: skip
     json.dumps(SCHEMAS)
+
+
+class TestScope:
+    """What other conversations of the same owner show of themselves."""
+
+    @pytest.fixture
+    def two(self, make_engine: Make, work: Work, tmp_path: Path) -> tuple[LCMEngine, LCMEngine]:
+        store, config = tmp_path / "store.db", {"scope": "owner"}
+        first = make_engine(session="first", store=store, config=config)
+        first.compress([*work(0, 40), ASK])
+        second = make_engine(session="second", store=store, config=config)
+        second.compress([*work(500, 540), ASK])
+        return first, second
+
+    def test_a_node_of_another_conversation_unfolds_to_its_own_originals(
+        self, two: tuple[LCMEngine, LCMEngine]
+    ) -> None:
+        first, second = two
+        leaf = next(node for node in first.store.nodes("first") if node.covers)
+        wanted = ask(first, "lcm_expand", id=leaf.id, max_tokens=100_000)
+        assert ask(second, "lcm_expand", id=leaf.id, max_tokens=100_000) == wanted
+        assert {entry["conversation"] for entry in wanted["messages"]} == {"first"}
+        assert ask(second, "lcm_describe", id=leaf.id)["conversation"] == "first"
+        assert ask(second, "lcm_describe", id=wanted["messages"][0]["id"])["conversation"] == "first"
+
+    def test_hits_and_their_nodes_name_their_conversation(self, two: tuple[LCMEngine, LCMEngine]) -> None:
+        _, second = two
+        answer = ask(second, "lcm_grep", query="needle-0003-x", conversation="*")
+        assert [hit["conversation"] for hit in answer["results"]][:1] == ["first"]
+        assert answer["nodes"][answer["results"][0]["node"]]["conversation"] == "first"
+
+    def test_with_the_scope_of_one_conversation_others_are_unknown(
+        self, two: tuple[LCMEngine, LCMEngine], make_engine: Make, tmp_path: Path
+    ) -> None:
+        first, _ = two
+        alone = make_engine(session="second", store=tmp_path / "store.db")
+        for node in first.store.nodes("first"):
+            assert "there is no" in ask(alone, "lcm_expand", id=node.id)["error"]
+        own = alone.store.nodes("second")[0]
+        assert "conversation" not in ask(alone, "lcm_describe", id=own.id)
+
+
+def test_what_an_answer_cost_is_accounted(make_engine: Make, work: Work) -> None:
+    usage = {"input_tokens": 2_000_000, "output_tokens": 1_000_000}
+    said = Completion(text="It is [m3].", usage=normalise_usage(usage))
+    engine = make_engine(llm=ScriptedLLM(said, model="claude-sonnet-5", provider="anthropic"))
+    engine.should_compress_preflight([*work(0, 6), ASK])
+    shown = engine.store.window("s")
+    assert "answer" in ask(engine, "lcm_expand_query", question="What was the token of step 3?")
+    each = cost(usage, "claude-sonnet-5", "anthropic")
+    assert ask(engine, "lcm_status")["cost_usd"] == pytest.approx(each)
+    assert engine.store.window("s") == shown
+    assert engine.store.requests("s")[-1].usage["output_tokens"] == 1_000_000
 
 
 def test_the_page_names_every_tool_and_argument() -> None:

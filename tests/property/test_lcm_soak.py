@@ -72,7 +72,7 @@ class Conversation:
             for step in range(steps):
                 is_long = step == 0 and len(self.marks) // 4 < min(due, self.outputs)
                 turn.append(self._long_step() if is_long else self._step())
-            turn[-1].append({"role": "assistant", "content": f"Part {number} is done. " + self._lines(3)})
+            turn[-1] += self._answered(number)
             written += sum(map(len, turn))
             self._begun += 1
             yield turn
@@ -82,6 +82,11 @@ class Conversation:
     def _asked(self, number: int) -> Message:
         text = "yes" if number % 9 == 8 else f"Request {number}: see to the {self._random.choice(WORDS)} next, please."
         return {"role": "user", "content": text}
+
+    def _answered(self, number: int) -> list[Message]:
+        """Answer; every fifth time with the same two messages in a row, which a repair makes one."""
+        texts = ("Done.", "yes") if number % 5 == 4 else (f"Part {number} is done. " + self._lines(3),)
+        return [{"role": "assistant", "content": text} for text in texts]
 
     def _step(self) -> list[Message]:
         call = next(self._calls)
@@ -240,10 +245,14 @@ def check_all_seen(soak: Soak) -> None:
 
 
 def check_calls(soak: Soak) -> None:
-    """No fold asks more often than it may, and all together three times for each leaf of full size at the most."""
+    """No fold asks more often than it may, and all together three times for each leaf of full size at the most.
+
+    A full leaf has 4 % of the window, or a quarter of the threshold where that is less.
+    """
     most = max(fold.calls for fold in soak.host.folds)
     assert most <= 24, f"{most} calls in one fold"
-    bound = 3 * count_messages(soak.host.entered) // (WINDOW // 25)
+    leaf = min(WINDOW // 25, min(fold.threshold for fold in soak.host.folds) // 4)
+    bound = 3 * count_messages(soak.host.entered) // leaf
     assert len(soak.llm.calls) <= bound, f"{len(soak.llm.calls)} calls, {bound} would do"
 
 
@@ -364,7 +373,11 @@ class SeesTheEnds(ScriptedLLM):
 
 
 class Impatient(Host):
-    """A host that ends the conversation before anything is written again."""
+    """A host that gives nothing the time to be written in the background, and ends before it is written again."""
+
+    def _send(self) -> None:
+        super()._send()
+        self.background.waiting.clear()
 
     def finish(self, conversation: Conversation) -> None:
         self.background.waiting.clear()

@@ -340,7 +340,7 @@ def test_a_moved_prefix_is_caught() -> None:
                 window.wire[1] = {**window.wire[1], "content": f"{window.wire[1].get('content')} !"}
 
     with pytest.raises(AssertionError):
-        run(Restless, 40)
+        run(Restless, 200)
 
 
 def test_a_session_that_trusts_its_engine_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

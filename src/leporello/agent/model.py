@@ -93,7 +93,7 @@ class MainModel:
         try:
             return inbox.get(timeout=self._quiet_seconds)
         except queue.Empty:
-            who = self.route.provider
+            who = self.route.who
             return NetworkError(f"{who} sent nothing for {self._quiet_seconds:g} s", provider=who)
 
     async def _pump(self, request: dict[str, Any], put: Callable[[_Letter], None]) -> None:
@@ -104,7 +104,7 @@ class MainModel:
                 put(chunk)
             put(_END)
         except Exception as error:  # noqa: BLE001 - the reader is promised a ModelError for whatever goes wrong
-            put(classify(error, provider=self.route.provider, secret=self.route.api_key))
+            put(classify(error, provider=self.route.who, secret=self.route.api_key))
 
     async def _ask_openai(self, request: dict[str, Any]) -> AsyncIterator[Any]:
         if self._client is None:

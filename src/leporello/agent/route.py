@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from urllib.parse import urlsplit
 
 from leporello.caching.providers import route_of
 from leporello.config.keys import VARIABLES, api_key
@@ -20,6 +22,8 @@ Dialect: TypeAlias = Literal["openai", "anthropic"]
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 _ADDRESSES: Final = {"openai": OPENAI_URL, "openrouter": OPENROUTER_URL, "anthropic": ANTHROPIC_URL}
+_KEY: Final = re.compile(r"[!-~]+")
+_NO_ADDRESS: Final = re.compile(r"[\x00-\x20\x7f]")
 _NO_KEY: Final = "none"
 """What a local server that asks for no key is sent; the packages insist on one."""
 
@@ -41,6 +45,11 @@ class MainRoute:
     def dialect(self) -> Dialect:
         """The format of requests and answers on this route."""
         return "anthropic" if self.provider == "anthropic" else "openai"
+
+    @property
+    def who(self) -> str:
+        """The provider by its name and, if it is not its own, the address: what failed is told with it."""
+        return f"{self.provider} at {shown_address(self.base_url)}" if self.base_url else self.provider
 
     @property
     def address(self) -> str:
@@ -70,11 +79,17 @@ def main_route(
         problem = f"nobody knows where {name!r} is served" + (f" by {who!r}." if who else ".")
         known = ", ".join(sorted(_ADDRESSES))
         raise _wrong(config, "provider", problem, f"Set it to one of {known}, or set model.base_url to an address.")
-    key = api_key("openai" if who == "custom" else who, environ)
+    if address:
+        _check_address(config, address)
+    keyed = "openai" if who == "custom" else who
+    key = api_key(keyed, environ)
     if not key and not address:
         raise _wrong(
             config, "provider", f"there is no key for {who}.", f"Set the environment variable {VARIABLES[who]}."
         )
+    if key and not _KEY.fullmatch(key):
+        problem = f"the key in {VARIABLES[keyed]} holds a space, a line end or another character that no key has."
+        raise _wrong(config, "provider", problem, "Copy it again, without anything around it.")
     limit = config.model.max_tokens
     return MainRoute(model=name, provider=who, api_key=key or _NO_KEY, base_url=address, max_tokens=limit)
 
@@ -89,6 +104,24 @@ def with_route(config: Config, route: MainRoute, context_length: int | None = No
         "context_length": context_length or (config.model.context_length if same else None),
     }
     return config.model_copy(update={"model": config.model.model_copy(update=named)})
+
+
+def _check_address(config: Config, address: str) -> None:
+    """Refuse what cannot be an address before it is asked again and again."""
+    try:
+        parts = urlsplit(address)
+        is_address = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address or _NO_ADDRESS.search(address):
+        problem = f"{shown_address(address)!r} is not an address."
+        raise _wrong(config, "base_url", problem, "It looks like this: http://localhost:8000/v1")
+
+
+def shown_address(address: str) -> str:
+    """Return an address fit to be shown: a name and a password in it, and what it asks for, are left out."""
+    before, _, rest = address.partition("?")[0].rpartition("@")
+    return f"{before.partition('://')[0]}://…@{rest}" if before else rest
 
 
 def _wrong(config: Config, key: str, problem: str, hint: str) -> ConfigError:

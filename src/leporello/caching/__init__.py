@@ -1,6 +1,6 @@
 """Prompt-cache plans: where the breakpoints go, what a provider's cache makes of them, and whether the prefix moved."""
 
-from leporello.caching.markers import without_markers
+from leporello.caching.markers import tools_within_limit, without_markers
 from leporello.caching.planner import plan
 from leporello.caching.policy import CachePolicy, choose
 from leporello.caching.prefix import PrefixChange, PrefixTracker
@@ -19,5 +19,6 @@ __all__ = [
     "choose",
     "plan",
     "rules_of",
+    "tools_within_limit",
     "without_markers",
 ]

@@ -128,6 +128,14 @@ def _stripped(value: dict[str, Any], deep: int = _DEEPEST) -> dict[str, Any]:
     return kept
 
 
+def tools_within_limit(tools: list[Any]) -> list[Any]:
+    """Return the tools with their own marks if they have no more than a request may have, else with the last alone."""
+    if count_markers(tools) <= MOST_MARKERS:
+        return tools
+    kept = next(tool for tool in reversed(tools) if isinstance(tool, dict) and CACHE_CONTROL in tool)
+    return [_stripped(tool, 0) if isinstance(tool, dict) and tool is not kept else tool for tool in tools]
+
+
 def count_markers(values: Iterable[Any], deep: int = _DEEPEST) -> int:
     """Count the markers on messages, parts and calls, or on tools."""
     found = 0

@@ -13,7 +13,7 @@ from leporello.caching.markers import (
     ToolPlace,
     count_markers,
     marker,
-    put,
+    placed,
     without_markers,
 )
 from leporello.caching.planner import plan
@@ -64,19 +64,24 @@ class CachePolicy:
         Marks on `tools` count: there are never more than four together. `clean` is the caller's word that no message
         carries a mark yet, which saves looking at every one of them.
         """
+        marked = without_markers(messages) if self.kind == CACHE_CONTROL and not clean else list(messages)
+        for at, message in self.marked(marked, tools=tools).items():
+            marked[at] = message
+        return marked
+
+    def marked(self, messages: Sequence[Any], *, tools: Sequence[Any] | None = None) -> dict[int, Any]:
+        """Return the messages that get a breakpoint, marked, by their place; none may carry one yet."""
         if not self.enabled:
-            return list(messages)
-        if self.kind == "prompt_cache_breakpoint":
-            return self._marked_opening(messages)
-        bare = messages if clean else without_markers(messages)
+            return {}
+        if self.kind == BREAKPOINT:  # OpenAI marks the newest message itself
+            opening = messages[:1] if messages and is_system(messages[0]) else ()
+            return {
+                at: placed(one, {"mode": "explicit"}, tools="none", key=BREAKPOINT) for at, one in enumerate(opening)
+            }
         most = max(0, MOST_MARKERS - count_markers(tools or ()))
         places = plan(messages, native=self.native, most=most) if self._plans else system_and_3.places(messages, most)
-        return put(bare, places, marker(self.ttl), tools=self._tool_place, key=CACHE_CONTROL)
-
-    def _marked_opening(self, messages: Sequence[Any]) -> list[Any]:
-        """Mark the system prompt alone: OpenAI marks the newest message itself."""
-        opening = [0] if messages and is_system(messages[0]) else []
-        return put(messages, opening, {"mode": "explicit"}, tools="none", key=BREAKPOINT)
+        mark = marker(self.ttl)
+        return {at: placed(messages[at], mark, tools=self._tool_place, key=CACHE_CONTROL) for at in places}
 
     @property
     def _plans(self) -> bool:

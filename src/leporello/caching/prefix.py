@@ -82,14 +82,16 @@ class PrefixTracker:
         system: Any = None,
         model: str = "",
         why: str | None = None,
+        unchanged: int = 0,
     ) -> PrefixChange:
         """Take the next request and tell how it differs from the one before it.
 
         `why` is the host's own word for what it has just done ("compaction", "undo"); it counts when something moved.
+        `unchanged` is its word that so many messages at the front are the same as before, which saves looking at them.
         """
         before = self._opening
         opening = before.again(model, tools, system)
-        same = _first_change(self._messages, messages)
+        same = _first_change(self._messages, messages, unchanged)
         edited = same < min(len(self._messages), len(messages))
         moved = edited or (before.fingerprint not in ("", opening.fingerprint))
         reason = self._reason(opening, messages, same)
@@ -142,11 +144,11 @@ class PrefixTracker:
         return _rolled(self._hashes[-1] if self._hashes else b"", self._opening.fingerprint).hex()
 
 
-def _first_change(known: list[Any], given: Sequence[Any]) -> int:
-    """Return how many messages at the beginning of both lists say the same."""
-    if _equal(known, given[: len(known)]):
+def _first_change(known: list[Any], given: Sequence[Any], start: int) -> int:
+    """Return how many messages at the beginning of both lists say the same; up to `start` it is known that they do."""
+    if _equal(known[start:], given[start : len(known)]):
         return len(known)
-    for at in compress(count(), map(is_not, known, given)):
+    for at in compress(count(start), map(is_not, known[start:], given[start:])):
         if not _says_the_same(known[at], given[at]):
             return at
     return min(len(known), len(given))

@@ -74,7 +74,7 @@ class LocalModel:
 def weights() -> Path:
     """Return the file of the model; without it, or without what runs it, say how to install them."""
     package, file = _WEIGHTS
-    missing = [name for name in ("xllamacpp", package) if find_spec(name) is None]
+    missing = [name.replace("_", "-") for name in ("xllamacpp", package) if find_spec(name) is None]
     if missing:
         raise MissingExtraError(f"--local needs {' and '.join(missing)}, not installed here: {INSTALL}")
     spec = find_spec(package)

@@ -1,49 +1,99 @@
-"""The artifact trail: what each stored message did, exactly, without a model."""
+"""The artifact trail: what each stored message did, exactly, without a model.
+
+It is gathered from the store and not from the turn that stores a message: in the background, at the latest when
+somebody asks for it. The newest artifact says up to where that was done, so nothing has to be remembered, and what is
+gathered twice is kept once.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import islice
+from threading import Lock
+from time import sleep
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
-from leporello.messages import group_start, groups
+from leporello.messages import groups, tool_calls_of
 from leporello.redact import redact
 from leporello.store.protocol import Artifact
 from leporello.summary.artifacts import collect
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from leporello.store.protocol import Ingested
+    from leporello.store.protocol import Store, Stored
     from leporello.summary.artifacts import Artifacts
 
 KINDS = ("file", "command", "error", "decision", "value")
 _MOST_PER_GROUP = {"file": 40, "error": 10, "decision": 10, "value": 12}
 _APART = "\n\x01\n"
 _LISTING = 20  # files named together are a listing, not work
+_PAGE = 256
 
 
-def trail(messages: Sequence[Any], ingested: Ingested, times: dict[str, float]) -> list[Artifact]:
-    """Return what the added messages of a list left behind, each linked to the message where it happened.
+class Trail:
+    """The trail of one conversation; safe to bring up to date from any thread. `name` is that of its work."""
 
-    A call and its results are read together, so that the outcome of a command is known.
-    """
-    added = set(ingested.added)
-    new = [index for index, found in enumerate(ingested.ids, ingested.start) if found in added]
-    if not new:
-        return []
-    start = group_start(messages, new[0])
-    rest = messages[start:]
-    found: list[Artifact] = []
-    for group in groups(rest):
-        places = range(start + group.start, start + group.stop)
-        ids = [ingested.ids[place - ingested.start] if place >= ingested.start else None for place in places]
-        if added.intersection(ids):
-            message = next(one for one in ids if one is not None)
-            found += _of_group(collect(rest[group.start : group.stop]), message, times.get(message, 0.0))
-    return found
+    def __init__(self, store: Callable[[], Store], conversation: str, owner: str) -> None:
+        self._store = store
+        self._conversation, self._owner = conversation, owner
+        self.name = uuid4().hex
+        self._gathered: int | None = None
+        self._one_at_a_time = Lock()
+
+    def catch_up(self) -> None:
+        """Gather what the messages since the last time left behind; a call that is not answered yet waits."""
+        with self._one_at_a_time:
+            store = self._store()
+            if self._gathered is None:
+                self._gathered = _gathered(store, self._conversation, self._owner)
+            rows = store.messages(self._conversation, owner=self._owner, first=self._gathered + 1)
+            held: list[Stored] = []
+            for row in rows:
+                held.append(row)
+                if len(held) >= _PAGE:
+                    held = self._gather(held, last=False)
+            self._gather(held, last=True)
+
+    def _gather(self, rows: list[Stored], *, last: bool) -> list[Stored]:
+        """Gather from complete groups, and return the rows of the last one when it may go on."""
+        done = [rows[group.start : group.stop] for group in groups([row.message for row in rows])]
+        left = done.pop() if done and (not last or _is_open(done[-1])) else []
+        found: list[Artifact] = []
+        for group in done:
+            found += _of_group(group)
+            sleep(0)  # lets a turn that is waiting for the interpreter go first
+        if found:
+            self._store().add_artifacts(self._conversation, found, owner=self._owner)
+        behind = min((row.seq - 1 for row in left), default=None)  # an inserted message is newer than what follows it
+        newest = max((row.seq for group in done for row in group), default=0)
+        self._gathered = max(self._gathered or 0, newest if behind is None else min(newest, behind))
+        return left
 
 
-def _of_group(found: Artifacts, message: str, time: float) -> Iterator[Artifact]:
-    traces = list(_bounded(found))
+def _gathered(store: Store, conversation: str, owner: str) -> int:
+    """Return up to which seq the trail was gathered: the group of the newest artifact."""
+    newest = store.artifacts(conversation, owner=owner, limit=1)
+    message = newest[0][1].message if newest else ""
+    row = store.get([message], owner=owner).get(message) if message else None
+    if row is None:
+        return 0
+    rows = list(islice(store.messages(conversation, owner=owner, first=row.seq), _PAGE))
+    if not rows or rows[0].id != row.id:
+        return row.seq
+    return max(one.seq for one in rows[: groups([one.message for one in rows])[0].stop])
+
+
+def _is_open(group: Sequence[Stored]) -> bool:
+    """Tell whether results of the calls of a group may still come."""
+    called = {call.id for call in tool_calls_of(group[0].message)}
+    return bool(called - {row.message.get("tool_call_id") for row in group[1:]})
+
+
+def _of_group(group: Sequence[Stored]) -> Iterator[Artifact]:
+    """Yield what a call and its results, read together, left behind; all of it is linked to the first message."""
+    message, time = group[0].id, group[0].time
+    traces = list(_bounded(collect([row.message for row in group])))
     values = _clean([value for _, value, _ in traces])
     notes = _clean([note for _, _, note in traces])
     for (kind, _, _), value, note in zip(traces, values, notes, strict=True):

@@ -9,6 +9,7 @@ from leporello.lcm.dag import Coverage, seqs_of
 from leporello.lcm.fold import Fold, Folded, usable
 from leporello.lcm.view import View, choose_tail, longer_tail, view
 from leporello.lcm.window import Assembled, Held, assemble, block_tokens, frame_tokens
+from leporello.lcm.writing import PAID
 from leporello.messages import Message, role_of
 from leporello.store.protocol import Request, Window
 
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from leporello.store.protocol import Node, Stored
     from leporello.summary.sizes import Sizes
 
+FOLD = "fold"  # the reason in the journal
 ENOUGH = 0.70  # of what a window may hold: when prepared leaves alone bring it below, nothing else is folded
 
 
@@ -69,12 +71,13 @@ class Compaction:
         messages = keeping.readable(messages, full=True)
         ingested = keeping.take(messages, full=True)
         window = keeping.window()
-        published, prepared = keeping.nodes()
+        published, prepared = keeping.nodes(window)
         dag = Folded(nodes=published).without(keeping.outdated(published))
-        stored = keeping.get(ingested.ids)
+        stored = keeping.get(i for index in range(len(messages)) for i in ingested.origins(index))
         coverage = Coverage(dag.nodes)
         seen = view(messages, ingested, stored, [i for i, row in stored.items() if row.seq in coverage])
         if not any(role_of(held.message) == "user" for held in seen.held):
+            keeping.handed_out(seen.origins)
             reason = "no message of the user is left to stand behind the blocks"
             return Outcome(messages=seen.valid, status="unchanged", reason=reason)
 
@@ -85,15 +88,21 @@ class Compaction:
             tail, folded = self._only_prepared(seen, tail, folded, prepared, dag, run)
         making = Fold(keeping.store, keeping.conversation, keeping.owner, run.writer, run.allowance)
         dag = making.add(dag, folded, prepared, self._budgets.leaf)
+        dag = making.improve(dag, prepared)
         dag = making.remake(dag) if run.waits else dag
-        dag = making.condense(dag, self._blocks_room(seen, tail, run), self._settings.fan_in)
+        room, most = self._blocks_room(seen, tail, run)
+        dag = making.condense(dag, prepared, room=room, most=most, fan_in=self._settings.fan_in)
+        dag = making.without_leftovers(dag, prepared)
 
         assembled = assemble(seen.systems, dag.tops, tail)
         after = run.sizes.total(assembled.messages)
         if assembled.messages == seen.valid or after >= run.tokens:
-            keeping.emitted(seen.repaired)
+            keeping.handed_out(seen.origins)
             status, reason = _why_unchanged(folds=bool(folded))
             return Outcome(messages=seen.valid, status=status, reason=reason)
+        for node in prepared:
+            if node.id in dag.publish:
+                run.allowance.charge(node.meta.get(PAID, 0.0))
         self._save(window, assembled, dag, run, after)
         status = "fallback" if run.allowance.fallback else "folded"
         return Outcome(messages=assembled.messages, status=status, reason=run.allowance.fallback)
@@ -105,12 +114,16 @@ class Compaction:
             room = max(0, run.goal - systems - frame_tokens() - self._budgets.summaries)
         return choose_tail(seen.held, run.sizes, budget=self._budgets.tail, room=room)
 
-    def _blocks_room(self, seen: View, tail: Sequence[Held], run: Run) -> int:
-        """Return how many tokens the blocks may take: their share, and what the rest leaves of the window."""
+    def _blocks_room(self, seen: View, tail: Sequence[Held], run: Run) -> tuple[int, int]:
+        """Return how many tokens the blocks may take: their share and what the rest leaves of the window.
+
+        Then how many they may take rather than that somebody waits for a condensed node.
+        """
         if run.goal is None:
-            return self._budgets.summaries
+            return self._budgets.summaries, self._budgets.summaries
         rest = run.sizes.total(held.message for held in (*seen.systems, *tail)) + frame_tokens()
-        return max(0, min(self._budgets.summaries, run.goal - rest))
+        room = max(0, min(self._budgets.summaries, run.goal - rest))
+        return room, room if run.waits else max(room, int(run.goal * ENOUGH) - rest)
 
     def _only_prepared(
         self,
@@ -136,17 +149,18 @@ class Compaction:
         return longer, [row for row in folded if row.id not in left]
 
     def _save(self, window: Window, assembled: Assembled, dag: Folded, run: Run, after: int) -> None:
-        """Register what the engine wrote, then swap in window and nodes at once."""
+        """Swap in window and nodes at once, and note what the host gets."""
         self._keeping.save(
             Window(version=window.version, items=assembled.items),
             Request(
-                reason="fold",
+                reason=FOLD,
                 keep=0,
                 added=assembled.items,
                 cost_usd=run.allowance.cost_usd,
                 report={"tokens_before": run.tokens, "tokens_after": after, "model_calls": run.allowance.calls},
             ),
-            emitted=assembled.emitted,
+            nodes=dag.nodes,
+            origins=assembled.origins,
             publish=[i for i in dag.publish if i not in dag.retire],
             retire=dag.retire,
         )

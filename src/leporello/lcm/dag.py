@@ -8,17 +8,21 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from leporello.messages import Message, groups, parts_of, text_of
 from leporello.messages.types import THINKING_TYPES
 from leporello.store.protocol import Cover
-from leporello.tokens import count_message, count_text
+from leporello.tokens import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from leporello.store.protocol import Node, Stored
+
+
+FULL = 0.75  # of the size of a leaf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,20 +69,29 @@ def pack(messages: Sequence[Stored], leaf_tokens: int) -> list[list[Piece]]:
     """Cut messages into leaves of about `leaf_tokens` each; a call stays with its results where they fit together.
 
     A message that is too long for one leaf is cut into parts, each a leaf of its own, which together are all of it.
+    Only the last leaf can be less than full.
     """
     leaves: list[list[Piece]] = []
     held: list[Piece] = []
     for group in groups([stored.message for stored in messages]):
-        pieces = [Piece(stored=s, tokens=count_message(s.message)) for s in messages[group.start : group.stop]]
+        pieces = [Piece(stored=s, tokens=s.tokens) for s in messages[group.start : group.stop]]
         size = sum(piece.tokens for piece in pieces)
         if held and sum(piece.tokens for piece in held) + size > leaf_tokens:
             leaves.append(held)
             held = []
-        if size <= leaf_tokens:
-            held += pieces
-        else:
+        if size > leaf_tokens:
             leaves += _large_group(pieces, leaf_tokens)
+            continue
+        held += pieces
+        if is_full(held, leaf_tokens):
+            leaves.append(held)
+            held = []
     return [*leaves, held] if held else leaves
+
+
+def is_full(pieces: Sequence[Piece], leaf_tokens: int) -> bool:
+    """Tell whether a leaf waits for nothing more; a part of a long message is a leaf of its own."""
+    return pieces[0].start is not None or sum(piece.tokens for piece in pieces) >= leaf_tokens * FULL
 
 
 def _large_group(pieces: list[Piece], leaf_tokens: int) -> list[list[Piece]]:
@@ -157,8 +170,12 @@ class Coverage:
 def roots(nodes: Sequence[Node]) -> list[Node]:
     """Return the nodes that no other one covers, in the order of what they tell: these stand in the window."""
     inside = {child for node in nodes for child in node.children}
-    tops = [node for node in nodes if node.id not in inside]
-    return sorted(tops, key=lambda node: (node.first_seq, _first_start(node), node.last_seq))
+    return in_order(node for node in nodes if node.id not in inside)
+
+
+def in_order(nodes: Iterable[Node]) -> list[Node]:
+    """Return nodes in the order of what they tell."""
+    return sorted(nodes, key=lambda node: (node.first_seq, _first_start(node), node.last_seq))
 
 
 def _first_start(node: Node) -> int:
@@ -187,16 +204,18 @@ def group_to_condense(tops: Sequence[Node], fan_in: int) -> list[Node]:
     """Choose neighbours to become one node: the oldest full run of one level, else any run of one, else the oldest two.
 
     Levels grow to the left as digits do in a counter, so that every message is summed up only as often as the
-    logarithm of the length of the conversation.
+    logarithm of the length of the conversation. New nodes come at the right end only, so one that stands before higher
+    ones never finds a neighbour of its own level: it counts as one of them.
     """
-    runs: list[list[Node]] = []
-    for node in tops:
-        if runs and runs[-1][-1].level == node.level and len(runs[-1]) < fan_in:
-            runs[-1].append(node)
+    levels = list(accumulate([node.level for node in reversed(tops)], max))[::-1]
+    runs: list[tuple[int, list[Node]]] = []
+    for node, level in zip(tops, levels, strict=True):
+        if runs and runs[-1][0] == level and len(runs[-1][1]) < fan_in:
+            runs[-1][1].append(node)
         else:
-            runs.append([node])
-    full = [run for run in runs if len(run) == fan_in] or [run for run in runs if len(run) > 1]
-    return min(full, key=lambda run: run[0].level) if full else list(tops[:2])
+            runs.append((level, [node]))
+    full = [run for run in runs if len(run[1]) == fan_in] or [run for run in runs if len(run[1]) > 1]
+    return min(full, key=lambda run: run[0])[1] if full else list(tops[:2])
 
 
 def first_words(message: Message, length: int = 120) -> str:

@@ -13,22 +13,24 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from leporello.engine import CompactionReport, ContextEngine, Status, normalise_usage
+from leporello.engine import CompactionReport, ContextEngine, Status, normalise_usage, window_tokens
 from leporello.errors import StaleWindowError, StoreError
 from leporello.events import CompactionFinished, CompactionStarted, Notice, SummaryFellBack
+from leporello.lcm.artifacts import Trail
 from leporello.lcm.background import pool
 from leporello.lcm.compaction import Compaction, Outcome, Run, unfoldable
 from leporello.lcm.keeping import Keeping
 from leporello.lcm.preparing import Preparing
 from leporello.lcm.settings import Settings
 from leporello.lcm.status import status
-from leporello.lcm.threshold import Meter, budgets, price_shares
+from leporello.lcm.threshold import Meter, budgets, floor_share, price_shares
 from leporello.lcm.tools import SCHEMAS, Toolbox
 from leporello.lcm.view import choose_tail
 from leporello.lcm.window import Held
 from leporello.lcm.writing import Allowance, Writer
 from leporello.messages import Message, repair, role_of
 from leporello.summary import Summariser
+from leporello.summary.brake import fires_at, goal_for
 from leporello.summary.sizes import Sizes
 
 if TYPE_CHECKING:
@@ -40,10 +42,8 @@ if TYPE_CHECKING:
     from leporello.llm import LLM
     from leporello.store.protocol import Store
 
-REGROWTH = 0.05  # of the threshold: what a window grows by before it is folded again; double after one with little gain
-LITTLE = 0.05  # a fold that saves a smaller share brought little
-SMALLEST_SHARE_FOR_MESSAGES = 0.25  # of the threshold, when system prompt and tools alone nearly fill it
 DRAIN_SECONDS = 5.0
+TRAILED_TOGETHER = 32  # messages
 
 
 class LCMEngine(ContextEngine):
@@ -77,7 +77,7 @@ class LCMEngine(ContextEngine):
         self._keeping = Keeping(self._settings, store if store is not None else self._settings.lcm.store)
         self._model, self._provider = "", ""
         self._begin_conversation(_private_name())
-        self._set_window(context_length)
+        self._set_window(window_tokens(context_length))
 
     @property
     def name(self) -> str:
@@ -103,6 +103,7 @@ class LCMEngine(ContextEngine):
         try:
             self._keeping.take(self._keeping.readable(messages))
             self._preparing.drain(DRAIN_SECONDS)
+            self._trail.catch_up()
             self._keeping.end()
         except StoreError as error:
             self._tell(error)
@@ -129,7 +130,7 @@ class LCMEngine(ContextEngine):
     ) -> None:
         """Take over a model's window and prices."""
         self._model, self._provider = model, provider
-        self._set_window(context_length)
+        self._set_window(window_tokens(context_length))
 
     def use_model(self, llm: LLM | None) -> None:
         """Make summaries with another model or key from now on; what went wrong with the one before is forgotten."""
@@ -148,11 +149,8 @@ class LCMEngine(ContextEngine):
 
     def should_compress_preflight(self, messages: list[Message]) -> bool:
         """Store what is new, and prepare leaves in the background when the window is filling; never fires by itself."""
-        if self._store_new(messages) and self.last_prompt_tokens >= self._budgets.soft and self._works_in_background:
-            try:
-                self._preparing.plan(self._budgets)
-            except StoreError as error:
-                self._tell(error)
+        if self._store_new(messages):
+            self._work_ahead()
         return False
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
@@ -188,7 +186,8 @@ class LCMEngine(ContextEngine):
             reason = f"the store could not be used: {error}"
             outcome = Outcome(messages=list(repair(messages).messages), status="refused", reason=reason)
         if outcome.folded:
-            self._meter.folded(run.allowance.read_tokens)
+            self._plans_at = 0
+            self._meter.folded(self.threshold_tokens)
         return self._finish(run, outcome.messages, outcome.status, outcome.reason)
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
@@ -227,19 +226,23 @@ class LCMEngine(ContextEngine):
     def close(self) -> None:
         """Let the work in the background finish for a while, and give the store back; the next use opens it again."""
         self._preparing.drain(DRAIN_SECONDS)
+        self._executor_in_use().drain(self._trail.name, DRAIN_SECONDS)
         self._keeping.close()
 
     def _begin_conversation(self, conversation: str, owner: str = "") -> None:
         self._keeping.open(conversation, owner)
-        self._meter = Meter()
+        self._meter = Meter(floor_share(self._settings.lcm))
         self._fires_at = 0
         self._asked_about = 0
         self._fired = False
+        self._plans_at = 0
+        self._untrailed = 0
         self._told = ""
         self._preparing = Preparing(
             self._keeping, self._summariser, self._settings.lcm, self._clock, self._executor_in_use
         )
-        self._toolbox = Toolbox(self._keeping, self._settings.lcm, self._summariser, self._status)
+        self._trail = Trail(lambda: self._keeping.store, conversation, owner)
+        self._toolbox = Toolbox(self._keeping, self._settings.lcm, self._summariser, self._trail, self._status)
 
     def _set_window(self, context_length: int) -> None:
         self.context_length = context_length
@@ -247,7 +250,7 @@ class LCMEngine(ContextEngine):
         self._set_budgets()
 
     def _set_budgets(self) -> None:
-        inputs = self._meter.inputs(self._settings.lcm, price_shares(self._model, self._provider))
+        inputs = self._meter.inputs(price_shares(self._model, self._provider))
         self._inputs = inputs
         self._budgets: Budgets = budgets(self._settings.lcm, self.context_length, inputs)
         self.threshold_tokens = self._budgets.threshold if self.context_length else 0
@@ -260,10 +263,30 @@ class LCMEngine(ContextEngine):
     def _executor_in_use(self) -> Executor:
         return self._executor if self._executor is not None else pool()
 
+    def _work_ahead(self) -> None:
+        """Have done in the background what can be: the trail, and above the soft mark the next nodes.
+
+        Nodes are planned anew only when the window has grown by what the next leaf lacks.
+        """
+        if not self._settings.lcm.background:
+            return
+        if self._untrailed >= TRAILED_TOGETHER:
+            self._untrailed = 0
+            self._executor_in_use().submit(self._trail.catch_up, self._trail.name)
+        if self._summariser.llm is None or self.last_prompt_tokens < self._budgets.soft:
+            return
+        if self.last_prompt_tokens < self._plans_at:
+            self._preparing.go_on()
+            return
+        try:
+            self._plans_at = self.last_prompt_tokens + self._preparing.plan(self._budgets)
+        except StoreError as error:
+            self._tell(error)
+
     def _store_new(self, messages: list[Message]) -> bool:
         """Store what is new in a list; a store that cannot be used is reported once and the conversation goes on."""
         try:
-            self._keeping.take(self._keeping.readable(messages))
+            self._untrailed += len(self._keeping.take(self._keeping.readable(messages)).added)
         except StoreError as error:
             self._tell(error)
             return False
@@ -290,7 +313,7 @@ class LCMEngine(ContextEngine):
             messages=len(messages),
             tokens=tokens,
             prompt_tokens=max(current_tokens or 0, self._asked_about, tokens),
-            goal=self._goal(tokens, current_tokens or 0),
+            goal=goal_for(tokens, current_tokens or 0, self.threshold_tokens),
             started=self._clock(),
             allowance=allowance,
             writer=Writer(self._summariser, allowance, use_model=waits, focus=focus, memory=memory),
@@ -299,16 +322,6 @@ class LCMEngine(ContextEngine):
         reason = f"asked for, with focus on {focus}" if focus else "asked for" if forced else "the window is filling"
         self.emit(CompactionStarted(session_id=self.conversation, reason=reason, messages=len(messages), tokens=tokens))
         return run
-
-    def _goal(self, tokens: int, prompt_tokens: int) -> int | None:
-        """Return how many tokens the messages of the result may have, or None without a window.
-
-        What the provider counts beyond the messages (tools, its own way of counting) is taken off the threshold.
-        """
-        if not self.threshold_tokens:
-            return None
-        beside = max(0, prompt_tokens - tokens)
-        return max(self.threshold_tokens - 1 - beside, int(self.threshold_tokens * SMALLEST_SHARE_FOR_MESSAGES))
 
     def _fold(self, messages: list[Message], run: Run) -> Outcome:
         """Compact; when somebody else replaced the window meanwhile, once more from there."""
@@ -334,7 +347,9 @@ class LCMEngine(ContextEngine):
         )
         self.last_compaction = report
         self.compression_count += status in ("folded", "fallback")
-        self._brake(report, run.prompt_tokens)
+        self._fires_at = fires_at(
+            report, run.prompt_tokens, threshold=self.threshold_tokens, window=self.context_length
+        )
         if run.allowance.fallback:
             allowance = run.allowance
             self.emit(
@@ -344,19 +359,15 @@ class LCMEngine(ContextEngine):
         self.emit(CompactionFinished(session_id=self.conversation, **fields))
         return list(result)
 
-    def _brake(self, report: CompactionReport, was: int) -> None:
-        """Let the window grow before the next fold, so that none runs every turn; growth always releases it."""
-        now = was - max(0, report.tokens_before - report.tokens_after)
-        growth = REGROWTH if report.saved >= LITTLE else 2 * REGROWTH
-        self._fires_at = now + int(self.threshold_tokens * growth) + 1
-
     def _threshold_inputs(self) -> dict[str, Any]:
         return {
             "mode": self._settings.lcm.threshold,
+            "base": self._inputs.base,
             "floor": self._inputs.floor,
             "growth": round(self._inputs.growth, 1),
             "rewrite": round(self._inputs.rewrite),
             "read_price": self._inputs.read_price,
+            "held_price": round(self._inputs.held_price, 4),
             "excess": self._inputs.excess,
             "soft_tokens": self._budgets.soft,
         }

@@ -22,7 +22,7 @@ from leporello.lcm.dag import (
 )
 from leporello.lcm.window import block_tokens
 from leporello.lcm.writing import REMAKE, SMALLEST_TEXT
-from leporello.tokens import count_message, count_text
+from leporello.tokens import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -69,57 +69,95 @@ class Fold:
         self._owner = owner
         self._writer = writer
         self._allowance = allowance
+        self._sizes: dict[str, int] = {}
 
     def add(self, dag: Folded, messages: Sequence[Stored], prepared: Sequence[Node], leaf_tokens: int) -> Folded:
         """Cover the messages with leaves: those that are prepared, and new ones for the rest, newest first."""
         ready = usable(prepared, messages)
         rest = without_covered(messages, ready)
         written = [self._writer.leaf(pieces) for pieces in reversed(pack(rest, leaf_tokens))]
-        made = self._kept(written[::-1])
-        return self._replaced(dag.adding([*ready, *made]), prepared)
+        return dag.adding([*ready, *self._kept(written[::-1])])
 
-    def remake(self, dag: Folded) -> Folded:
-        """Write leaves again that were written without the model, from the originals, as far as the limits allow."""
-        for node in sorted(dag.nodes, key=lambda node: -node.last_seq):
-            if not self._allowance.open or self._allowance.fallback:
-                break
-            if node.children or not node.meta.get(REMAKE) or node.id in dag.publish:
-                continue
-            better = self._writer.leaf(pieces_of(self._store, self._conversation, self._owner, node.covers))
-            if better.made_by == "model":
-                dag = dag.without([node.id]).adding(self._kept([better]))
-        return dag
-
-    def condense(self, dag: Folded, room: int, fan_in: int) -> Folded:
-        """Condense neighbours, oldest first, until the blocks take no more than `room`."""
-        while (tops := dag.tops) and (excess := sum(map(block_tokens, tops)) - room) > 0:
-            group = group_to_condense(tops, fan_in)
-            size = sum(node.tokens for node in group)
-            alone = len(group) == 1
-            if alone and size <= SMALLEST_TEXT:
-                break
-            budget = min(size - 1 if not alone else size - excess, room // 2)
-            node = self._writer.condensed(group, max(SMALLEST_TEXT, budget))
-            if alone and node.tokens >= size:
-                break
-            dag = dag.adding(self._kept([node]))
-        return dag
-
-    def _kept(self, nodes: Sequence[Node]) -> list[Node]:
-        return self._store.add_nodes(self._conversation, nodes, owner=self._owner) if nodes else []
-
-    def _replaced(self, dag: Folded, prepared: Sequence[Node]) -> Folded:
-        """Swap in what was written again in the background; prepared nodes that are no longer of use go."""
-        covered = Coverage(dag.nodes)
-        useless: list[str] = []
+    def improve(self, dag: Folded, prepared: Sequence[Node]) -> Folded:
+        """Swap in what was written again in the background."""
         for node in prepared:
             present = {known.id: known for known in dag.nodes}
             old = present.get(node.meta.get("replaces", ""))
             if old is not None and old.meta.get(REMAKE) and present.keys() >= set(node.children):
                 dag = dag.without([old.id]).adding([node])
-            elif node.id not in present and ("replaces" in node.meta or node.children or _overlaps(node, covered)):
-                useless.append(node.id)
+        return dag
+
+    def remake(self, dag: Folded) -> Folded:
+        """Write nodes again that were written without the model, as far as the limits allow.
+
+        Leaves come first, the newest before older ones, from the originals; then condensed nodes, from what is below.
+        """
+        for node in sorted(dag.nodes, key=lambda node: (node.level, -node.last_seq)):
+            if not self._allowance.open or self._allowance.fallback:
+                break
+            present = {known.id: known for known in dag.nodes}
+            if not node.meta.get(REMAKE) or node.id in dag.publish or not present.keys() >= {node.id, *node.children}:
+                continue
+            better = self._again(node, [present[child] for child in node.children])
+            if better.made_by == "model":
+                dag = dag.without([node.id]).adding(self._kept([better]))
+        return dag
+
+    def _again(self, node: Node, children: Sequence[Node]) -> Node:
+        if children:
+            return self._writer.condensed(children, node.tokens)
+        return self._writer.leaf(pieces_of(self._store, self._conversation, self._owner, node.covers))
+
+    def condense(self, dag: Folded, prepared: Sequence[Node], *, room: int, most: int, fan_in: int) -> Folded:
+        """Condense neighbours, oldest first, until the blocks take no more than `room`.
+
+        Nodes that were prepared go in. Others are written only as long as the blocks take more than `most`.
+        """
+        ready = {node.children: node for node in prepared if node.children and "replaces" not in node.meta}
+        while (tops := dag.tops) and (size := sum(map(self._size, tops))) > room:
+            group = group_to_condense(tops, fan_in)
+            node = ready.pop(tuple(child.id for child in group), None)
+            if node is None and size > most:
+                node = self._condensed(group, size - room, room)
+            if node is None:
+                break
+            dag = dag.adding([node])
+        return dag
+
+    def _condensed(self, group: Sequence[Node], excess: int, room: int) -> Node | None:
+        """Write one node over several, or a shorter one over one; None when it cannot be any shorter."""
+        size = sum(node.tokens for node in group)
+        alone = len(group) == 1
+        if alone and size <= SMALLEST_TEXT:
+            return None
+        node = self._writer.condensed(group, budget_over(group, room, size - excess if alone else size - 1))
+        return None if alone and node.tokens >= size else self._kept([node])[0]
+
+    def without_leftovers(self, dag: Folded, prepared: Sequence[Node]) -> Folded:
+        """Retire prepared nodes that can be of no more use: the DAG has what they cover, or not what they stand on."""
+        covered, present = Coverage(dag.nodes), {node.id for node in dag.nodes}
+        standing = {node.id for node in dag.tops} | {node.id for node in prepared if not node.children}
+        useless = [
+            node.id
+            for node in prepared
+            if node.id not in present
+            and ("replaces" in node.meta or _overlaps(node, covered) or not standing.issuperset(node.children))
+        ]
         return replace(dag, retire=[*dag.retire, *useless])
+
+    def _kept(self, nodes: Sequence[Node]) -> list[Node]:
+        return self._store.add_nodes(self._conversation, nodes, owner=self._owner) if nodes else []
+
+    def _size(self, node: Node) -> int:
+        if node.id not in self._sizes:
+            self._sizes[node.id] = block_tokens(node)
+        return self._sizes[node.id]
+
+
+def budget_over(group: Sequence[Node], room: int, most: int | None = None) -> int:
+    """Return how many tokens a node over others may have: fewer than they have, and not more than half of the room."""
+    fewer = sum(node.tokens for node in group) - 1
+    return max(SMALLEST_TEXT, min(fewer if most is None else most, room // 2))
 
 
 def _overlaps(node: Node, covered: Coverage) -> bool:
@@ -175,7 +213,7 @@ def pieces_of(store: Store, conversation: str, owner: str, covers: Sequence[Cove
         for stored in sorted(rows, key=lambda row: row.seq):
             if stored.system:
                 continue
-            piece = Piece(stored=stored, tokens=count_message(stored.message), start=cover.start, stop=cover.stop)
+            piece = Piece(stored=stored, tokens=stored.tokens, start=cover.start, stop=cover.stop)
             if cover.start is not None:
                 text = flat_text(stored.message)[cover.start : cover.stop]
                 piece = replace(piece, tokens=count_text(text) + 4)

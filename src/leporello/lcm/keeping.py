@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 import os
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import MessageError
-from leporello.lcm.artifacts import trail
 from leporello.lcm.dag import Coverage
 from leporello.messages import repair
 from leporello.messages.values import cleaned
 from leporello.store import open_store
+from leporello.store.protocol import Request
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from leporello.lcm.settings import Settings
     from leporello.messages import Message
-    from leporello.store.protocol import Ingested, Node, Request, Store, Stored, Window
+    from leporello.store.protocol import Ingested, Node, Store, Stored, Window
 
 MEMORY = ":memory:"
 _LOOK_BACK = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Published:
+    """The published nodes as they stand behind a window, and how many messages were superseded then, if known."""
+
+    version: int
+    tops: tuple[str, ...]
+    nodes: list[Node]
+    superseded: int | None = None
+
+    def stands_in(self, window: Window) -> bool:
+        """Tell whether a window is still the one that these nodes were published with."""
+        return (self.version, self.tops) == (window.version, tops_of(window))
+
+
+def tops_of(window: Window) -> tuple[str, ...]:
+    """Return the nodes that stand in a window, oldest first."""
+    return tuple(item["n"] for item in window.items if "n" in item)
 
 
 class Keeping:
@@ -34,6 +54,8 @@ class Keeping:
         self._kept: Store | None = None
         self._unkept: Store | None = None
         self._looked_at = 0
+        self._dag: _Published | None = None
+        self._superseded: int | None = None
 
     @property
     def store(self) -> Store:
@@ -50,6 +72,7 @@ class Keeping:
     def open(self, conversation: str, owner: str) -> None:
         """Turn to a conversation; nothing is written before its first message."""
         self.conversation, self.owner, self._looked_at = conversation, owner, 0
+        self._dag = self._superseded = None
 
     def close(self) -> None:
         """Give back the stores that were opened here; one that was handed over stays open."""
@@ -65,21 +88,15 @@ class Keeping:
             self.store.end(self.conversation, owner=self.owner)
 
     def take(self, messages: Sequence[Message], *, full: bool = False) -> Ingested:
-        """Store what is new in a list, and what it left behind.
+        """Store what is new in a list.
 
         A value that cannot be stored as it is, because it is not JSON, is stored as the text it amounts to.
         """
         try:
-            ingested = self.store.ingest(self.conversation, messages, owner=self.owner, full=full)
+            return self.store.ingest(self.conversation, messages, owner=self.owner, full=full)
         except MessageError:
             plain = [{str(key): cleaned(value) for key, value in message.items()} for message in messages]
-            ingested = self.store.ingest(self.conversation, plain, owner=self.owner, full=full)
-        if ingested.added:
-            times = {i: row.time for i, row in self.get(ingested.added).items()}
-            found = trail(messages, ingested, times)
-            if found:
-                self.store.add_artifacts(self.conversation, found, owner=self.owner)
-        return ingested
+            return self.store.ingest(self.conversation, plain, owner=self.owner, full=full)
 
     def readable(self, messages: list[Any], *, full: bool = False) -> list[Message]:
         """Return the list as it is; one that holds something else than messages, as a repair reads it."""
@@ -100,15 +117,19 @@ class Keeping:
         """Return the window as it was saved last."""
         return self.store.window(self.conversation, owner=self.owner)
 
-    def nodes(self) -> tuple[list[Node], list[Node]]:
-        """Return the published nodes and the prepared ones."""
-        found = self.store.nodes(self.conversation, owner=self.owner, states=("published", "prepared"))
-        return [n for n in found if n.state == "published"], [n for n in found if n.state == "prepared"]
+    def nodes(self, window: Window) -> tuple[list[Node], list[Node]]:
+        """Return the published nodes and the prepared ones; published nodes change only together with the window."""
+        if self._dag is None or not self._dag.stands_in(window):
+            published = self.store.nodes(self.conversation, owner=self.owner)
+            self._dag = _Published(version=window.version, tops=tops_of(window), nodes=published)
+        return self._dag.nodes, self.store.nodes(self.conversation, owner=self.owner, states=("prepared",))
 
     def outdated(self, published: Sequence[Node]) -> set[str]:
         """Return the leaves that cover a message which was edited or taken back since."""
         info = self.store.info(self.conversation, owner=self.owner)
-        if not published or info is None or not info.superseded:
+        self._superseded = info.superseded if info else 0
+        looked_at = self._dag.superseded if self._dag else None
+        if not published or self._superseded in (0, looked_at):
             return set()
         coverage = Coverage(published)
         rows = self.store.messages(self.conversation, owner=self.owner, superseded=True)
@@ -132,22 +153,34 @@ class Keeping:
         live = [row for row in rows.values() if not (row.system or row.superseded or row.seq in coverage)]
         return sorted(live, key=lambda row: (row.place, row.seq))
 
-    def emitted(self, messages: Sequence[tuple[Message, str | None]]) -> None:
-        """Register messages that did not come from the host, each with the stored message it stands for."""
-        if messages:
-            self.store.emitted(self.conversation, messages, owner=self.owner)
+    def spent(self, reason: str, usage: Mapping[str, Any], cost_usd: float | None) -> None:
+        """Note in the journal what a model was paid for beside the conversation; the window stays as it is."""
+        here = len(self.window().items)
+        row = Request(reason=reason, keep=here, added=(), usage=dict(usage), cost_usd=cost_usd)
+        self.store.record_request(self.conversation, row, owner=self.owner)
+
+    def handed_out(self, messages: Sequence[tuple[Message, tuple[str, ...]]]) -> None:
+        """Note the list that the host gets, each message with the stored ones it stands for."""
+        self.store.handed_out(self.conversation, messages, owner=self.owner)
 
     def save(
         self,
         window: Window,
         request: Request,
         *,
-        emitted: Sequence[tuple[Message, str | None]],
+        nodes: Sequence[Node],
+        origins: Sequence[tuple[Message, tuple[str, ...]]],
         publish: Sequence[str],
         retire: Sequence[str],
     ) -> None:
-        """Register what the engine wrote, then replace the window and change the DAG in one transaction."""
-        self.emitted(emitted)
-        self.store.save_window(
+        """Replace the window and change the DAG in one transaction, then note the list that the host gets."""
+        saved = self.store.save_window(
             self.conversation, window, request, owner=self.owner, publish=publish, retire=list(dict.fromkeys(retire))
         )
+        self._dag = _Published(
+            version=saved.version,
+            tops=tops_of(saved),
+            nodes=[replace(node, state="published") for node in nodes],
+            superseded=self._superseded,
+        )
+        self.handed_out(origins)

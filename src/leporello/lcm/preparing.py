@@ -1,6 +1,7 @@
-"""Leaves before they are needed: above the soft mark they are written in the background, so that no turn waits.
+"""Nodes before they are needed: above the soft mark they are written in the background, so that no turn waits.
 
-Each leaf to write is a row in the store, named by what it covers, so that equal work is done once, by whichever
+Leaves are written as soon as they are full, and once their blocks take more than their share, the nodes that condense
+them. Each node to write is a row in the store, named by what it covers, so that equal work is done once, by whichever
 process comes first, and comes back when a process dies. A model that is away is tried again later and later.
 """
 
@@ -10,10 +11,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from leporello.lcm.dag import Coverage, covers_of, pack
-from leporello.lcm.fold import pieces_of
-from leporello.lcm.writing import REMAKE, Allowance, Writer
-from leporello.messages import group_start, role_of
+from leporello.lcm.dag import FULL, Coverage, Piece, covers_of, group_to_condense, in_order, is_full, pack
+from leporello.lcm.fold import budget_over, pieces_of
+from leporello.lcm.keeping import tops_of
+from leporello.lcm.window import block_tokens
+from leporello.lcm.writing import PAID, REMAKE, Allowance, Writer
+from leporello.messages import groups, role_of
 from leporello.store.protocol import Cover
 
 if TYPE_CHECKING:
@@ -26,9 +29,8 @@ if TYPE_CHECKING:
     from leporello.store.protocol import Job, Node, Store, Stored
     from leporello.summary import Summariser
 
-LEAF, AGAIN = "lcm.leaf", "lcm.remake"
+LEAF, CONDENSED, AGAIN = "lcm.leaf", "lcm.condensed", "lcm.remake"
 FIRST_WAIT, LONGEST_WAIT = 30.0, 600.0
-_FULL = 0.75  # a leaf that has less than this share of its size waits for more
 
 
 class Preparing:
@@ -51,29 +53,33 @@ class Preparing:
         self._executor = executor
         self._worker = uuid4().hex
         self._stopped = False
+        self._undone = False
+        self._room = 0
 
-    def plan(self, budgets: Budgets) -> None:
-        """Put down the leaves that are complete and not prepared yet, and have them written."""
-        published, prepared = self._keeping.nodes()
-        coverage = Coverage(published)
-        rows = self._keeping.uncovered(self._keeping.window(), published, coverage)
-        ready = [node for node in prepared if not node.meta.get("replaces")]
-        covered, parts = Coverage(ready), {cover for node in ready for cover in node.covers if cover.start is not None}
-        planned = 0
-        for pieces in pack(before_tail(rows, budgets.tail), budgets.leaf):
-            covers = covers_of(pieces)
-            is_part = pieces[0].start is not None
-            full = is_part or sum(piece.tokens for piece in pieces) >= budgets.leaf * _FULL
-            is_ready = parts.issuperset(covers) if is_part else any(piece.stored.seq in covered for piece in pieces)
-            if full and not is_ready:
-                self._put(LEAF, _name(covers), {"covers": [_plain(cover) for cover in covers]})
-                planned += 1
+    def plan(self, budgets: Budgets) -> int:
+        """Put down the leaves that are full and not prepared yet, and have them written.
+
+        Returns how many tokens the next one still lacks.
+        """
+        self._room = budgets.summaries
+        window = self._keeping.window()
+        published, prepared = self._keeping.nodes(window)
+        rows = self._keeping.uncovered(window, published, Coverage(published))
+        leaves, lacks = full_leaves(before_tail(rows, budgets.tail), prepared, budgets.leaf)
+        for covers in leaves:
+            self._put(LEAF, _name(covers), {"covers": [_plain(cover) for cover in covers]})
         replaced = {node.meta.get("replaces") for node in prepared}
         again = [node for node in published if node.meta.get(REMAKE) and node.id not in replaced]
         for node in again[-self._settings.max_calls :]:
             self._put(AGAIN, node.id, {"node": node.id})
-        if planned or again:
-            self._stopped = False
+        self._undone = bool(leaves or again)
+        self.go_on()
+        return lacks
+
+    def go_on(self) -> None:
+        """Take up the work that is left, if any."""
+        if self._undone:
+            self._undone = self._stopped = False
             self._executor().submit(self.work, self._worker)
 
     def drain(self, seconds: float) -> None:
@@ -88,53 +94,115 @@ class Preparing:
         writer = Writer(self._summariser, allowance, use_model=True)
         seconds = settings.deadline_seconds + LONGEST_WAIT
         while not self._stopped and allowance.open and (job := self._claimed(seconds)):
-            if job.kind not in (LEAF, AGAIN) or job.owner != self._owner:
+            write = {LEAF: self._leaf, CONDENSED: self._condensed, AGAIN: self._again}.get(job.kind)
+            if write is None or job.owner != self._owner:
                 self._store().finish_job(job, retry_in=1.0)
                 return
-            done = self._leaf(job, writer) if job.kind == LEAF else self._again(job, writer)
+            done = self._kept(write(job, writer), allowance)
             self._store().finish_job(job, retry_in=None if done else _wait(job.attempts))
+            if done:
+                self._plan_condensed()
+            else:
+                self._undone = True
+        self._undone = self._undone or not allowance.open
 
     def _claimed(self, seconds: float) -> Job | None:
         return self._store().claim_job(self._worker, seconds=seconds, conversation=self._conversation)
 
-    def _leaf(self, job: Job, writer: Writer) -> bool:
-        """Write a leaf; False when the model is away."""
+    def _leaf(self, job: Job, writer: Writer) -> Node | None:
+        """Write a leaf; None when there is nothing left to write."""
         covers = [Cover(**cover) for cover in job.payload["covers"]]
         pieces = pieces_of(self._store(), self._conversation, self._owner, covers)
-        if not pieces:
-            return True
-        return self._kept(writer.leaf(pieces))
+        return writer.leaf(pieces) if pieces else None
 
-    def _again(self, job: Job, writer: Writer) -> bool:
+    def _plan_condensed(self) -> None:
+        """Put down the next node that the next fold will condense others into.
+
+        Only a full group is the same then: behind one that is not, more leaves may come.
+        """
+        store, who = self._store(), {"owner": self._owner}
+        shown = [store.node(top, **who) for top in tops_of(store.window(self._conversation, **who))]
+        prepared = [n for n in store.nodes(self._conversation, **who, states=("prepared",)) if "replaces" not in n.meta]
+        ready = {node.children: node for node in prepared if node.children}
+        tops = in_order([*filter(None, shown), *(node for node in prepared if not node.children)])
+        while sum(map(block_tokens, tops)) > self._room > 0:
+            group = group_to_condense(tops, self._settings.fan_in)
+            ids = tuple(node.id for node in group)
+            if len(group) < self._settings.fan_in:
+                return
+            if ids not in ready:
+                self._put(CONDENSED, ",".join(ids), {"children": ids, "tokens": budget_over(group, self._room)})
+                return
+            tops = in_order([ready.pop(ids), *(node for node in tops if node.id not in ids)])
+
+    def _condensed(self, job: Job, writer: Writer) -> Node | None:
+        """Write a node over others; one that is gone meanwhile is of no use."""
+        found = [self._store().node(child, owner=self._owner) for child in job.payload["children"]]
+        children = [child for child in found if child is not None and child.state != "retired"]
+        return writer.condensed(children, job.payload["tokens"]) if len(children) == len(found) else None
+
+    def _again(self, job: Job, writer: Writer) -> Node | None:
         node = self._store().node(job.payload["node"], owner=self._owner)
         if node is None or node.state != "published":
-            return True
+            return None
         if node.children:
             children = [self._store().node(child, owner=self._owner) for child in node.children]
             better = writer.condensed([child for child in children if child], max(node.tokens, 1))
         else:
             pieces = pieces_of(self._store(), self._conversation, self._owner, node.covers)
             better = writer.leaf(pieces)
-        return self._kept(replace(better, meta={**better.meta, "replaces": node.id}))
+        return replace(better, meta={**better.meta, "replaces": node.id})
 
-    def _kept(self, node: Node) -> bool:
-        if node.made_by != "model":
+    def _kept(self, node: Node | None, allowance: Allowance) -> bool:
+        """Keep a node with what was paid for it, also for those before it that came to nothing.
+
+        False when the model is away; a few words that are quoted need none.
+        """
+        if node is None:
+            return True
+        if node.meta.get(REMAKE):
             return False
-        self._store().add_nodes(self._conversation, [node], owner=self._owner)
+        paid, allowance.cost_usd = allowance.cost_usd, 0.0
+        noted = replace(node, meta={**node.meta, PAID: paid})
+        self._store().add_nodes(self._conversation, [noted], owner=self._owner)
         return True
 
     def _put(self, kind: str, key: str, payload: dict[str, object]) -> None:
         self._store().add_job(self._conversation, kind, key, payload, owner=self._owner)
 
 
+def full_leaves(
+    rows: Sequence[Stored], prepared: Sequence[Node], leaf_tokens: int
+) -> tuple[list[tuple[Cover, ...]], int]:
+    """Return what leaves cover that are full, or stand before one that is prepared already; never across such a one.
+
+    Then how many tokens the last one lacks. What is packed from the front comes out the same whenever it is asked for,
+    so a leaf that is being written is named as it was before.
+    """
+    covered = Coverage([node for node in prepared if "replaces" not in node.meta])
+    leaves: list[list[Piece]] = []
+    run: list[Stored] = []
+    for row in rows:
+        if row.seq not in covered:
+            run.append(row)
+            continue
+        leaves += pack(run, leaf_tokens)
+        run = []
+    newest = pack(run, leaf_tokens)
+    is_open = bool(newest) and not is_full(newest[-1], leaf_tokens)
+    held = sum(piece.tokens for piece in newest.pop()) if is_open else 0
+    return [covers_of(pieces) for pieces in (*leaves, *newest)], max(0, int(leaf_tokens * FULL) - held)
+
+
 def before_tail(rows: Sequence[Stored], budget: int) -> list[Stored]:
-    """Return the messages before the newest ones, which take up the budget; never the newest user message."""
+    """Return the messages before the newest groups, which take up the budget; never the newest user message."""
     messages = [row.message for row in rows]
     start, used = len(rows), 0
-    while start > 0 and used <= budget:
-        start -= 1
-        used += rows[start].tokens
-    start = group_start(messages, start)
+    for group in reversed(groups(messages)):
+        used += sum(row.tokens for row in rows[group.start : group.stop])
+        if used > budget and start < len(rows):
+            break
+        start = group.start
     user = next((i for i in range(len(rows) - 1, -1, -1) if role_of(messages[i]) == "user"), -1)
     return [row for index, row in enumerate(rows[:start]) if index != user]
 

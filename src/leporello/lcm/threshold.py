@@ -1,15 +1,20 @@
 """When to fold, and how much room everything has.
 
 A window that grows costs a cached read of all its tokens in every turn; a fold costs a rewrite. With a growth of Δ
-tokens per turn, a rewrite that costs as much as K tokens of fresh input, and a cached read at the share r of that
-price, the cost per turn is lowest when the window grows by sqrt(2·K·Δ/r) between two folds. The window folds down to
-its floor (system prompt, tools, tail, summaries), so it fires at the floor plus that excess, within bounds.
+tokens per turn, a rewrite that costs as much as K tokens of fresh input, and a price of r for every token that is held
+and read from the cache, a turn costs least when the window grows by sqrt(2·K·Δ/r) between two folds. The window folds
+down to its floor (system prompt, tools, tail, summaries), so it fires at the floor plus that excess, within bounds.
+
+Two things are easily counted wrong. Tail, summaries and the leaf that is not full yet are shares of the threshold, so
+every token of excess brings more of them along: that makes r larger. And whatever is in proportion to the excess (what
+the summariser reads and writes, the floor that the excess brings along) costs the same per turn however rarely the
+window is folded: it is no part of K. Nor are system prompt and tools, which stay in the cache.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leporello.prices import price_of
@@ -17,7 +22,7 @@ from leporello.prices import price_of
 if TYPE_CHECKING:
     from leporello.config.model import Lcm
 
-LEAST_EXCESS, MOST_EXCESS = 30_000, 90_000
+LEAST_EXCESS, MOST_EXCESS = 30_000, 90_000  # with less a turn is cheaper still, but little to work with is in view
 MOST_OF_WINDOW = 0.75
 SOFT_SHARE = 0.70  # of the threshold: above it the leaves are prepared in the background
 NOMINAL_WINDOW = 32_000  # for budgets when nobody knows the window; nothing fires then
@@ -25,30 +30,57 @@ CACHED_READ, CACHE_WRITE = 0.10, 1.25  # shares of the price of fresh input, whe
 
 LEAF_SHARE_OF_WINDOW, LEAST_LEAF = 0.04, 4_000
 LEAF_SHARE_OF_THRESHOLD = 0.25  # at most, so that a small window has several leaves too
+OPEN_LEAF_SHARE = 0.10  # of the threshold, on average, for the leaf that is not full yet when the window is folded
 ASSUMED_BASE = 4_000  # system prompt and tools, before anything is reported
-_GROWTH_MEMORY = 0.2  # how fast the measured growth follows
+_MEMORY = 0.2  # how fast what is measured follows
+_MOST_SHARE = 0.8
 
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What the automatic threshold is computed from, in tokens and shares of the price of fresh input."""
+    """What the automatic threshold is computed from, in tokens and shares of the price of fresh input.
 
-    floor: int = 0
+    `base` is what no fold rewrites (system prompt, tools); `share` is what the rest of the floor takes of the
+    threshold; `beyond` is what the floor was measured to have beyond both, or less.
+    """
+
+    base: int = ASSUMED_BASE
+    share: float = 0.45
+    beyond: int = 0
     growth: float = 1_500.0
-    summariser_tokens: int = 0
     read_price: float = CACHED_READ
     write_price: float = CACHE_WRITE
 
     @property
     def rewrite(self) -> float:
-        """What one fold costs, in tokens of fresh input: the new prefix written to the cache, and the summaries."""
-        return self.floor * self.write_price + self.summariser_tokens
+        """K: what one fold costs, in tokens of fresh input, beside what is in proportion to the excess."""
+        tokens = self.beyond + self.share / (1 - self.share) * self._fixed
+        return max(0.0, tokens) * max(0.0, self.write_price - self.read_price)
+
+    @property
+    def held_price(self) -> float:
+        """r: the price of two tokens of excess, of which one is held on average, with the floor they bring along."""
+        return self.read_price * (1 + self.share) / (1 - self.share)
 
     @property
     def excess(self) -> int:
         """How far the window may grow above its floor."""
-        best = math.sqrt(2 * self.rewrite * self.growth / self.read_price)
+        best = math.sqrt(2 * self.rewrite * self.growth / self.held_price)
         return int(min(max(best, LEAST_EXCESS), MOST_EXCESS))
+
+    @property
+    def threshold(self) -> int:
+        """Where the window is folded: the floor plus the excess."""
+        return int((self._fixed + self.excess) / (1 - self.share))
+
+    @property
+    def floor(self) -> int:
+        """What a fold leaves."""
+        return self.threshold - self.excess
+
+    @property
+    def _fixed(self) -> int:
+        return max(0, self.base + self.beyond)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +116,7 @@ def threshold_tokens(settings: Lcm, window: int, inputs: Inputs) -> int:
     """Return where the window is folded."""
     if settings.threshold != "auto":
         return max(1, int(window * settings.threshold))
-    return max(1, min(int(window * MOST_OF_WINDOW), inputs.floor + inputs.excess))
+    return max(1, min(int(window * MOST_OF_WINDOW), inputs.threshold))
 
 
 def price_shares(model: str, provider: str) -> tuple[float, float]:
@@ -97,49 +129,52 @@ def price_shares(model: str, provider: str) -> tuple[float, float]:
     return max(0.01, read / price.input), write / price.input
 
 
+def floor_share(settings: Lcm) -> float:
+    """Return what tail, summaries and the open leaf take of the threshold."""
+    return min(_MOST_SHARE, settings.tail + settings.summary_share + OPEN_LEAF_SHARE)
+
+
 class Meter:
     """Measure from reported usage what the automatic threshold needs.
 
-    The floor is what the provider counts in the first request after a fold. Before the first fold it is estimated:
-    the smallest request so far, and the shares of tail and summaries.
+    The base is the smallest request so far; the first request after a fold tells what the floor has beyond its shares.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, share: float) -> None:
+        self._share = share
         self._base = 0
-        self._floor = 0
+        self._beyond: float | None = None
         self._last = 0
         self._growth = Inputs.growth
-        self._just_folded = False
-        self._summariser_tokens = 0
+        self._folded_for = 0
 
     def observe(self, prompt_tokens: int) -> None:
         """Take the size of a request that the provider reported."""
-        if self._just_folded:
-            self._floor, self._just_folded = prompt_tokens, False
-        elif prompt_tokens > self._last > 0:
-            self._growth += _GROWTH_MEMORY * (prompt_tokens - self._last - self._growth)
         self._base = min(self._base or prompt_tokens, prompt_tokens)
+        if self._folded_for:
+            self._measure(prompt_tokens - self._base - self._share * self._folded_for)
+            self._folded_for = 0
+        elif prompt_tokens > self._last > 0:
+            self._growth += _MEMORY * (prompt_tokens - self._last - self._growth)
         self._last = prompt_tokens
 
-    def folded(self, summariser_tokens: int) -> None:
-        """Take note of a fold and of what its summariser read."""
-        self._just_folded = True
-        self._summariser_tokens = summariser_tokens
+    def folded(self, threshold: int) -> None:
+        """Take note of a fold, and of the threshold it was made for."""
+        self._folded_for = threshold
 
-    def inputs(self, settings: Lcm, prices: tuple[float, float]) -> Inputs:
+    def inputs(self, prices: tuple[float, float]) -> Inputs:
         """Return what the threshold is computed from."""
         read, write = prices
-        known = Inputs(
-            floor=self._floor,
+        return Inputs(
+            base=self._base or ASSUMED_BASE,
+            share=self._share,
+            beyond=int(self._beyond or 0),
             growth=max(1.0, self._growth),
-            summariser_tokens=self._summariser_tokens,
             read_price=read,
             write_price=write,
         )
-        if self._floor:
-            return known
-        base, shares = self._base or ASSUMED_BASE, min(0.8, settings.tail + settings.summary_share)
-        for _ in range(3):
-            threshold = (base + known.excess) / (1 - shares)
-            known = replace(known, floor=int(base + shares * threshold))
-        return known
+
+    def _measure(self, beyond: float) -> None:
+        """Follow a measurement; one that is far off, after a fold of something unusual, counts as a bound."""
+        bounded = min(max(beyond, -self._base / 2), self._folded_for / 4)
+        self._beyond = bounded if self._beyond is None else self._beyond + _MEMORY * (bounded - self._beyond)

@@ -5,6 +5,7 @@ A list that must be repaired is stored as it came; each repaired message stands 
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections import defaultdict, deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -14,11 +15,12 @@ from leporello.messages import Message, groups, is_cut, is_system, repair, role_
 from leporello.summary.payloads import shorten
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from leporello.store.protocol import Ingested, Stored
     from leporello.summary.sizes import Sizes
 
+_MOST_COMPARED = 4_096  # pairs of messages, to see which was made of which
 PAYLOAD_LIMITS = (4_000, 800, 200)
 
 
@@ -26,29 +28,26 @@ PAYLOAD_LIMITS = (4_000, 800, 200)
 class View:
     """The host's list: valid as a whole, and taken apart into system messages and the rest without derived ones.
 
-    `repaired` are the messages that a repair made or changed, each with the stored message it stands for.
+    `origins` are all messages of the valid list, each with the stored ones it stands for.
     """
 
     valid: list[Message]
     systems: list[Held]
     held: list[Held]
-    repaired: list[tuple[Message, str | None]]
+    origins: list[tuple[Message, tuple[str, ...]]]
 
 
 def view(messages: Sequence[Any], ingested: Ingested, stored: dict[str, Stored], covered: Iterable[str]) -> View:
     """Take a list apart; what a leaf covers already, and what an engine derived, is left out of `held`."""
     valid = _own_objects(repair(list(messages)).messages)
     origins = align(messages, valid)
-    ids_of = [tuple(i for place in places if (i := ingested.ids[place]) is not None) for places in origins]
+    ids_of = [tuple(i for place in places for i in ingested.origins(place)) for places in origins]
     derived = [bool(places) and not ids for places, ids in zip(origins, ids_of, strict=True)]
     newest = max((i for i, m in enumerate(valid) if role_of(m) == "user" and not derived[i]), default=-1)
     folded = set(covered)
     systems: list[Held] = []
     held: list[Held] = []
-    repaired: list[tuple[Message, str | None]] = []
     for index, (message, places, ids) in enumerate(zip(valid, origins, ids_of, strict=True)):
-        if not any(message == messages[place] for place in places):
-            repaired.append((message, ids[0] if ids else None))
         if is_system(message):
             noted = bool(ids) and ids[0] in stored and text_of(message) != text_of(stored[ids[0]].message)
             systems.append(Held(message=message, ids=ids[:1], shown=noted))
@@ -57,41 +56,73 @@ def view(messages: Sequence[Any], ingested: Ingested, stored: dict[str, Stored],
         if index != newest and (derived[index] or (known and folded.issuperset(known))):
             continue
         seq = max((stored[i].seq for i in known), default=0)
-        shown = bool(known) and message is not messages[places[0]] and message != stored[known[0]].message
-        held.append(Held(message=message, ids=tuple(i for i in known if i not in folded), seq=seq, shown=shown))
-    return View(valid=valid, systems=systems, held=held, repaired=repaired)
+        as_it_came = len(known) == 1 and message is messages[places[0]]
+        shown = bool(known) and not as_it_came and message != stored[known[0]].message
+        left, gone = tuple(i for i in known if i not in folded), tuple(i for i in known if i in folded)
+        held.append(Held(message=message, ids=left, seq=seq, shown=shown, folded=gone))
+    return View(valid=valid, systems=systems, held=held, origins=list(zip(valid, ids_of, strict=True)))
 
 
 def align(originals: Sequence[Any], valid: Sequence[Message]) -> list[tuple[int, ...]]:
     """Return for each valid message the places of the originals it was made of.
 
-    An original that came through whole is the same object. What is left over between two of those belongs to the
-    repaired message of its role there, else to the message before it.
+    An original that came through whole is the same object. Between two of those, as many of the rest as possible belong
+    to the repaired messages there, by role and in order; what is still left over belongs to the message before it.
     """
     places: dict[int, deque[int]] = defaultdict(deque)
     for place, original in enumerate(originals):
         places[id(original)].append(place)
     found: list[list[int]] = [[places[id(m)].popleft()] if places.get(id(m)) else [] for m in valid]
-    if len(originals) == len(valid) and all(found):
-        return [tuple(sources) for sources in found]
-    left = deque(place for place in sorted(p for queue in places.values() for p in queue))
-    for place in left:
-        _attribute(place, originals, valid, found)
+    left = sorted(place for queue in places.values() for place in queue)
+    for indexes, several in _segments(found, left):
+        roles = [role_of(originals[place]) for place in several], [role_of(valid[index]) for index in indexes]
+        for original, repaired in _paired(*roles):
+            found[indexes[repaired]].append(several[original])
+    owners = sorted((place, index) for index, sources in enumerate(found) for place in sources)
+    taken = {place for place, _ in owners}
+    for place in (place for place in left if place not in taken and not is_system(originals[place])):
+        before = owners[bisect(owners, (place, 0)) - 1][1] if owners and owners[0][0] < place else None
+        if before is not None and not is_system(valid[before]):
+            found[before].append(place)
     return [tuple(sorted(sources)) for sources in found]
 
 
-def _attribute(place: int, originals: Sequence[Any], valid: Sequence[Message], found: list[list[int]]) -> None:
-    """Give an original without a counterpart to the repaired message that stands where it stood."""
-    before = max((i for i, sources in enumerate(found) if sources and max(sources) < place), default=-1)
-    role = role_of(originals[place])
-    for index in range(before + 1, len(valid)):
-        if not found[index] and role_of(valid[index]) == role:
-            found[index].append(place)
-            return
-        if found[index]:
-            break
-    if before >= 0 and not is_system(valid[before]) and not is_system(originals[place]):
-        found[before].append(place)
+def _segments(found: Sequence[Sequence[int]], left: Sequence[int]) -> Iterator[tuple[list[int], Sequence[int]]]:
+    """Yield repaired messages, by index, and the originals left over, by place, between those that came through."""
+    if not left:
+        return
+    start = 0
+    indexes: list[int] = []
+    for index, sources in enumerate([*found, [left[-1] + 1]]):
+        if not sources:
+            indexes.append(index)
+            continue
+        stop = max(start, bisect(left, sources[0]))
+        if indexes and stop > start:
+            yield indexes, left[start:stop]
+        start, indexes = stop, []
+
+
+def _paired(originals: list[str], repaired: list[str]) -> list[tuple[int, int]]:
+    """Pair as many as possible by role and in order, each with the earliest original; many of them, one by one."""
+    if len(originals) * len(repaired) > _MOST_COMPARED:
+        return [(n, n) for n, (one, other) in enumerate(zip(originals, repaired, strict=False)) if one == other]
+    lengths = [[0] * (len(repaired) + 1) for _ in range(len(originals) + 1)]
+    for i in range(len(originals) - 1, -1, -1):
+        for j in range(len(repaired) - 1, -1, -1):
+            longer = lengths[i + 1][j + 1] + 1 if originals[i] == repaired[j] else 0
+            lengths[i][j] = max(lengths[i + 1][j], lengths[i][j + 1], longer)
+    pairs = []
+    i = j = 0
+    while i < len(originals) and j < len(repaired):
+        if originals[i] == repaired[j] and lengths[i][j] == lengths[i + 1][j + 1] + 1:
+            pairs.append((i, j))
+            i, j = i + 1, j + 1
+        elif lengths[i][j] == lengths[i][j + 1]:
+            j += 1
+        else:
+            i += 1
+    return pairs
 
 
 def _own_objects(messages: Sequence[Message]) -> list[Message]:

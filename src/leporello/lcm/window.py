@@ -30,12 +30,16 @@ _MOST_COUNTS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Held:
-    """A message of the host's list that stays: as it is shown, and the stored messages it stands for."""
+    """A message of the host's list that stays: as it is shown, and the stored messages it stands for.
+
+    `folded` are those of them that a leaf covers already.
+    """
 
     message: Message
     ids: tuple[str, ...]
     seq: int = 0
     shown: bool = False
+    folded: tuple[str, ...] = ()
 
     @property
     def id(self) -> str | None:
@@ -45,11 +49,11 @@ class Held:
 
 @dataclass(frozen=True, kw_only=True)
 class Assembled:
-    """A finished window: what goes to the model, how the store keeps it, and what the engine wrote in it."""
+    """A finished window: what goes to the model, how the store keeps it, and what each message of it stands for."""
 
     messages: list[Message]
     items: tuple[WindowItem, ...]
-    emitted: list[tuple[Message, str | None]]
+    origins: list[tuple[Message, tuple[str, ...]]]
 
 
 def block(node: Node) -> str:
@@ -95,11 +99,10 @@ def assemble(systems: Sequence[Held], tops: Sequence[Node], tail: Sequence[Held]
         where = placement(head, kept, newest_user_in_head=False)
         joined = place(head, blocks_text(tops, tail), kept, where)
     valid = list(repair(joined).messages)
-    origins = {id(held.message): held.id for held in (*systems, *tail)}
     return Assembled(
         messages=valid,
         items=tuple(_items(valid, systems, tops, tail)),
-        emitted=_emitted(valid, systems, tail, origins),
+        origins=_origins(valid, systems, tail),
     )
 
 
@@ -167,19 +170,16 @@ def _items(
     return [*items, *({"m": i, "as": None} for held in tail for i in held.ids if i not in named)]
 
 
-def _emitted(
-    valid: Sequence[Message], systems: Sequence[Held], tail: Sequence[Held], origins: dict[int, str | None]
-) -> list[tuple[Message, str | None]]:
-    """Return the messages that are not as they came, each with the stored message it stands for."""
-    changed = {id(held.message) for held in tail if held.shown or len(held.ids) != 1}
-    noted = [held.id for held in systems if id(held.message) not in {id(message) for message in valid}]
-    found: list[tuple[Message, str | None]] = []
+def _origins(
+    valid: Sequence[Message], systems: Sequence[Held], tail: Sequence[Held]
+) -> list[tuple[Message, tuple[str, ...]]]:
+    """Return each message with the stored ones it stands for; one that was written here stands for none."""
+    by_object = {id(held.message): held.folded + held.ids for held in (*systems, *tail)}
+    noted = [held.ids for held in systems if id(held.message) not in {id(message) for message in valid}]
+    found: list[tuple[Message, tuple[str, ...]]] = []
     for message in valid:
-        if id(message) in origins:
-            if id(message) in changed:
-                found.append((message, origins[id(message)]))
-        elif role_of(message) in ("system", "developer"):
-            found.append((message, noted.pop(0) if noted else None))
+        if id(message) not in by_object and role_of(message) in ("system", "developer") and noted:
+            found.append((message, noted.pop(0)))
         else:
-            found.append((message, None))
+            found.append((message, by_object.get(id(message), ())))
     return found

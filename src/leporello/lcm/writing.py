@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 LEAF_SHARE, CONDENSED_SHARE = 0.20, 0.40  # of the source
 SMALLEST_TEXT = 48
 SMALLEST_SOURCE = 2 * SMALLEST_TEXT  # up to here the messages themselves say it best
-REMAKE = "remake"
+REMAKE, PAID = "remake", "cost_usd"  # notes on a node: written without the model; what was paid beforehand
 _SECONDS_FOR_A_CALL = 1.0
 _PASSAGE, _PINS = "about the focus: ", 3
 _MOST_REQUESTS = 9
@@ -52,7 +52,6 @@ class Allowance:
         self._max_calls = max_calls
         self.calls = 0
         self.cost_usd: float | None = 0.0
-        self.read_tokens = 0
         self.fallback = ""
         self.retry_in: float | None = None
 
@@ -74,10 +73,13 @@ class Allowance:
     def spend(self, summary: Summary) -> None:
         """Take note of what a summary has cost."""
         self.calls += summary.model_calls
-        self.read_tokens += summary.usage["prompt_tokens"]
-        self.cost_usd = None if None in (self.cost_usd, summary.cost_usd) else self.cost_usd + summary.cost_usd  # type: ignore[operator]
+        self.charge(summary.cost_usd)
         if summary.fallback:
             self.fallback, self.retry_in = summary.fallback, summary.retry_in
+
+    def charge(self, cost_usd: float | None) -> None:
+        """Add US dollars; None, when the price of something is not known, leaves the sum unknown."""
+        self.cost_usd = None if cost_usd is None or self.cost_usd is None else self.cost_usd + cost_usd
 
 
 class Writer:

@@ -97,6 +97,9 @@ def _from_anthropic(answer: dict[str, Any]) -> Answered:
 
 def message_of_blocks(blocks: list[Any]) -> Message:
     """Return the message of an Anthropic answer's blocks."""
+    strange = next((block for block in blocks if not isinstance(block, Mapping)), None)
+    if strange is not None:
+        raise MalformedAnswerError(f"the answer holds a block that is none: {_named(strange)}")
     said = [{key: value for key, value in block.items() if value is not None} for block in blocks]
     (message,) = from_anthropic({"messages": [{"role": "assistant", "content": said}]})
     return message

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from leporello.session.session import Session
-from leporello.session.streams import Stream
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
@@ -33,6 +32,7 @@ class AsyncSession:
     def __init__(self, session: Session, thread: ThreadPoolExecutor) -> None:
         self._session = session
         self._thread = thread
+        self._closed = False
 
     @classmethod
     async def open(cls, session_id: str | None = None, *, on_event: Sink | None = None, **options: Any) -> AsyncSession:
@@ -105,7 +105,7 @@ class AsyncSession:
 
     async def stream(self, chunks: AsyncIterable[T]) -> AsyncIterator[T]:
         """Pass the chunks of a streamed answer on unchanged, and record it at the end; see `Session.stream`."""
-        reading = Stream()
+        reading = await self._run(self._session._begin_stream)  # noqa: SLF001 - the same room
         complete = False
         try:
             async for chunk in chunks:
@@ -150,9 +150,12 @@ class AsyncSession:
 
     async def close(self) -> None:
         """End the conversation properly; opened again under its name, it goes on where it was."""
+        if self._closed:
+            return
         try:
             await self._run(self._session.close)
         finally:
+            self._closed = True
             self._thread.shutdown(wait=False)
 
     async def __aenter__(self) -> Self:
@@ -164,6 +167,8 @@ class AsyncSession:
         await self.close()
 
     async def _run(self, function: Callable[..., T], *args: Any) -> T:
+        if self._closed:  # there is no thread any more, and the session says so itself
+            return function(*args)
         return await _run(self._thread, function, *args)
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from leporello.messages import ToolCall
     from leporello.session.lines import Said
     from leporello.session.meter import Count
+    from leporello.session.windows import Saved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +55,7 @@ class Sent:
     tokens: int
     prefix: str
     moved: str
+    route: Route
 
 
 @dataclass(kw_only=True)
@@ -102,6 +104,14 @@ class Conversation:
         if lines < self.journalled:
             self.items = sum(len(line.items()) for line in self.window.lines[:lines])
             self.journalled = lines
+        if self.sent is not None and lines < self.sent.lines:
+            self.sent = replace(self.sent, lines=lines)
+
+    def resume(self, saved: Saved) -> None:
+        """Go on from the conversation as it stands in the store."""
+        self.window = Window([*saved.lines, *saved.later])
+        self.edited = bool(self.window)
+        self.journalled, self.items = (len(saved.lines), saved.items) if saved.whole else (0, 0)
 
     @property
     def unstored(self) -> bool:
@@ -113,9 +123,10 @@ class Conversation:
         return self.meter.count(self.window, self.tools.tokens if self.tools else None)
 
     def cost(self, usage: Mapping[str, Any]) -> float | None:
-        """Return what a model call cost, or None when the price is not known."""
+        """Return what the model call under way cost, or None when the price is not known."""
+        route = self.sent.route if self.sent else self.route
         ttl: Literal["5m", "1h"] = "1h" if self.caching.ttl == "1h" else "5m"
-        return cost(usage, self.route.model, self.route.provider, cache_ttl=ttl)
+        return cost(usage, route.model, route.provider, cache_ttl=ttl)
 
     def open_calls(self) -> list[ToolCall]:
         """Return the calls of the newest answer that have no result yet."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from bisect import bisect_right
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from leporello.caching import without_markers
 from leporello.errors import SessionError
 from leporello.messages import role_of, to_anthropic, tools_to_anthropic
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping
 
     from leporello.messages import Message
     from leporello.session.conversation import Conversation, Tools
     from leporello.session.lines import Window
 
 DIALECTS: Final = ("openai", "anthropic")
-_STRETCH: Final = 256
 
 
 class Requests(Protocol):
@@ -40,6 +40,7 @@ class OpenAIRequests:
         """Return `messages` and, if there are any, `tools`."""
         tools = talk.tools.merged if talk.tools else []
         messages = talk.caching.mark(talk.window.wire, tools=tools, clean=True)
+        talk.window.rewritten = len(messages)
         return {"messages": messages, "tools": list(tools)} if tools else {"messages": messages}
 
 
@@ -47,11 +48,13 @@ class AnthropicRequests:
     """Requests for Anthropic's messages.
 
     An assistant message always begins a message of the request. So the list is converted in pieces, each from one
-    assistant message to the next, and a piece that has not changed is not converted again.
+    assistant message to the next, and a piece that has not changed is not converted again. What is converted are the
+    messages with their private notes: those hold what OpenAI's format has no name for (failed results, citations).
     """
 
     def __init__(self) -> None:
         self._window: Window | None = None
+        self._bare: list[Message] = []  # the messages of the window without markers
         self._starts: list[int] = []  # where each piece begins in the window
         self._places: list[int] = []  # where it begins in the request
         self._converted: list[Message] = []
@@ -59,37 +62,40 @@ class AnthropicRequests:
 
     def request(self, talk: Conversation) -> dict[str, Any]:
         """Return `messages` and, if there are any, `system` and `tools`."""
-        wire, systems = talk.window.wire, talk.window.systems()
+        systems = talk.window.systems()
         tools = self._converted_tools(talk.tools)
         self._bring_up_to_date(talk.window, systems)
-        marked = talk.caching.mark(wire, tools=tools, clean=True)
-        request: dict[str, Any] = {"messages": self._messages(wire, marked, systems)}
+        marked = talk.caching.marked(self._bare, tools=tools)
+        request: dict[str, Any] = {"messages": self._messages(marked, systems)}
         if systems:
-            request = {"system": to_anthropic(marked[:systems])[0]["system"], **request}
+            opening = [marked.get(at, self._bare[at]) for at in range(systems)]
+            request = {"system": to_anthropic(opening)[0]["system"], **request}
         return {**request, "tools": list(tools)} if tools else request
 
     def _bring_up_to_date(self, window: Window, systems: int) -> None:
         """Convert what is new or has changed since the last time; the newest piece may have grown."""
-        wire, changed = window.wire, window.rewritten
+        changed = window.rewritten
         if window is not self._window or (self._starts and self._starts[0] != systems):
             changed = 0
         pieces = max(0, bisect_right(self._starts, changed) - 1)
         start = self._starts[pieces] if pieces else systems
         place = self._places[pieces] if pieces else 0
         del self._starts[pieces:], self._places[pieces:], self._converted[place:]
-        for begin, stop in _pieces(wire, start):
+        known = start if pieces else 0
+        self._bare[known:] = without_markers(window.messages[known:])
+        for begin, stop in _pieces(self._bare, start):
             self._starts.append(begin)
             self._places.append(len(self._converted))
-            self._converted += to_anthropic(wire[begin:stop])[0]["messages"]
-        self._window, window.rewritten = window, len(wire)
+            self._converted += to_anthropic(self._bare[begin:stop])[0]["messages"]
+        self._window, window.rewritten = window, len(self._bare)
 
-    def _messages(self, wire: list[Message], marked: list[Message], systems: int) -> list[Message]:
+    def _messages(self, marked: Mapping[int, Message], systems: int) -> list[Message]:
         """Return the converted messages, with the pieces that hold marked messages converted as they are marked."""
         messages = list(self._converted)
-        places = {bisect_right(self._starts, at) - 1 for at in differences(wire, marked) if at >= systems}
-        for piece in places:
-            stop = self._starts[piece + 1] if piece + 1 < len(self._starts) else len(wire)
-            converted = to_anthropic(marked[self._starts[piece] : stop])[0]["messages"]
+        for piece in {bisect_right(self._starts, at) - 1 for at in marked if at >= systems}:
+            start = self._starts[piece]
+            stop = self._starts[piece + 1] if piece + 1 < len(self._starts) else len(self._bare)
+            converted = to_anthropic([marked.get(at, self._bare[at]) for at in range(start, stop)])[0]["messages"]
             messages[self._places[piece] : self._places[piece] + len(converted)] = converted
         return messages
 
@@ -99,19 +105,9 @@ class AnthropicRequests:
         return self._tools[1]
 
 
-def differences(one: Sequence[Message], other: Sequence[Message]) -> Iterator[int]:
-    """Yield the places where two lists differ; stretches of the same objects are passed over as a whole."""
-    for start in range(0, min(len(one), len(other)), _STRETCH):
-        ours, theirs = one[start : start + _STRETCH], other[start : start + _STRETCH]
-        if ours != theirs:
-            yield from (
-                start + at for at, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a is not b and a != b
-            )
-
-
-def _pieces(wire: list[Message], start: int) -> Iterator[tuple[int, int]]:
+def _pieces(messages: list[Message], start: int) -> Iterator[tuple[int, int]]:
     """Yield where pieces begin and end: at assistant messages."""
-    for at in range(start + 1, len(wire) + 1):
-        if at == len(wire) or role_of(wire[at]) == "assistant":
+    for at in range(start + 1, len(messages) + 1):
+        if at == len(messages) or role_of(messages[at]) == "assistant":
             yield start, at
             start = at

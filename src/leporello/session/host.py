@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -12,8 +13,10 @@ from leporello.engine import CompactionReport, ContextEngine, fitting
 from leporello.errors import EngineError, StaleWindowError
 from leporello.events import CompactionFinished, CompactionStarted, Event, Sink
 from leporello.plugins import dispatch, merge_tools, route_llm
+from leporello.redact import redact
 from leporello.session import steps
 from leporello.session.verdict import Made
+from leporello.session.windows import load
 from leporello.store import Window
 
 if TYPE_CHECKING:
@@ -22,9 +25,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from leporello.llm import LLM
+    from leporello.session.windows import Saved
     from leporello.store import Store, Stored, WindowItem
 
 T = TypeVar("T")
+_log = logging.getLogger("leporello")
 
 
 class Driver(Protocol):
@@ -116,6 +121,13 @@ class Host:
             if row.role == "user":
                 return turn
         return []
+
+    def _newest(self, step: steps.Newest) -> str | None:
+        rows = self.store.messages(self.conversation, owner=self.owner, newest_first=True)
+        return next((row.id for row in rows), None)
+
+    def _load(self, step: steps.Load) -> Saved:
+        return load(self.store, self.conversation, self.owner)
 
     def _journal(self, step: steps.Journal) -> int:
         return self.store.record_request(self.conversation, step.request, owner=self.owner)
@@ -241,8 +253,12 @@ class Host:
     # everybody else
 
     def _tell(self, step: steps.Tell) -> None:
-        if self.sink is not None:
+        if self.sink is None:
+            return
+        try:
             self.sink(step.event)
+        except Exception:  # noqa: BLE001 - whatever a listener does, it is no part of the conversation
+            _log.exception("on_event failed at: %s", step.event)
 
 
 class _Blame:
@@ -260,4 +276,4 @@ class _Blame:
     ) -> None:
         self._around.__exit__(kind, error, trace)
         if isinstance(error, Exception):
-            raise EngineError(f"{self._where}: {type(error).__name__}: {error}") from error
+            raise EngineError(redact(f"{self._where}: {type(error).__name__}: {error}")) from error

@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
     from leporello.session.conversation import Conversation
+    from leporello.session.lines import Line
     from leporello.session.walk import Walk
     from leporello.store import Request, Stored
+
+_RECENT = 8  # lines at the end: there the newest message is nearly always, so they are looked at first
 
 
 def saying(talk: Conversation, message: Message) -> Walk[None]:
@@ -59,6 +62,31 @@ def withdrawing(talk: Conversation) -> Walk[list[Stored]]:
     return turn
 
 
+def catching_up(talk: Conversation) -> Walk[None]:
+    """Before a turn, go on from where another process has taken the conversation meanwhile.
+
+    Two that speak at the same time are not brought together: each goes on with what it knows, and the store keeps all.
+    """
+    if talk.sent or talk.waiting or talk.withdrawn:
+        return
+    newest = yield from trying(talk, steps.Newest())
+    lines = talk.window.lines
+    if newest is None or newest in _ids(lines[-_RECENT:]) or newest in _ids(lines):
+        return
+    saved = yield from trying(talk, steps.Load())
+    if saved is None or not saved.knows(_ids(lines[talk.journalled :])):
+        return
+    talk.cut(0, "another process went on with the conversation")
+    talk.resume(saved)
+    yield from telling(talk, "another process went on with this conversation: it is taken up from there")
+
+
+def _ids(lines: Sequence[Line]) -> set[str]:
+    """Return the stored messages that lines stand for."""
+    hidden = {item["m"] for line in lines for item in line.kept if "m" in item}
+    return hidden | {one.id for line in lines for one in line.said if one.id is not None}
+
+
 def mending(talk: Conversation) -> Walk[None]:
     """Make the window valid; what had to be changed stays in it, as it is sent."""
     changed = talk.sound.mend(talk.window, talk.dialect)
@@ -81,6 +109,7 @@ def writing(talk: Conversation, lines: int, row: Request) -> Walk[None]:
     """Write a row of the journal, with what the window has up to this line that the store's window has not."""
     if talk.waiting:
         return
+    lines = max(lines, talk.journalled)  # a fold since the request has saved more than that
     added = tuple(item for line in talk.window.lines[talk.journalled : lines] for item in line.items())
     row = replace(row, keep=talk.items, added=added)
     if (yield from trying(talk, steps.Journal(request=row))) is not None:

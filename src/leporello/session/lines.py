@@ -135,18 +135,18 @@ class Window:
     def replace(self, start: int, lines: Sequence[Line]) -> None:
         """Put other lines in the place of those from `start` on."""
         self.rewritten = min(self.rewritten, start)
-        self._shown = []
+        del self._shown[start:]
         self.tokens -= self.tokens_from(start)
         del self.lines[start:], self.messages[start:], self.wire[start:]
         self.extend(lines)
 
     def shown(self) -> list[Message]:
-        """Return the live list for the engine: it grows with the window, and what is done to it does not reach that."""
+        """Return the live list for the engine: of copies, so that what is done to it does not reach the window."""
         known = len(self._shown)
         if known > len(self.messages):
-            self._shown = list(self.messages)
+            self._shown = [copied(message) for message in self.messages]
         elif known < len(self.messages):
-            self._shown += self.messages[known:]
+            self._shown += [copied(message) for message in self.messages[known:]]
         return self._shown
 
     def tokens_from(self, start: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leporello.lcm.view import align
-from leporello.messages import group_start, is_system, repair, tool_calls_of, violations
+from leporello.messages import group_start, is_system, repair, role_of, tool_calls_of, violations
 from leporello.session.lines import Line, line_of
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Soundness:
         changed = None
         if violations([*opening, *part], dialect):
             changed = self._repair(window, start, opening)
+            self._lines = min(self._lines, len(window) if changed is None else changed)
         self._note(window)
         return changed
 
@@ -81,4 +82,6 @@ def _mended(message: Message, sources: Sequence[Line]) -> Line:
     """Return the line of a repaired message: the one it was, if it is whole, else a new one that shows the same."""
     if len(sources) == 1 and sources[0].message is message:
         return sources[0]
+    if role_of(message) == "tool":  # the stub of one call does not stand for a result of another
+        sources = [line for line in sources if line.message.get("tool_call_id") == message.get("tool_call_id")]
     return line_of(message, said=[said for line in sources for said in line.said])

@@ -31,7 +31,7 @@ class Meter:
         self._lines = 0
         self._tools = 0
         self._sent = 0
-        self._pending = (0, 0)
+        self._pending: tuple[int, int] | None = None
 
     def count(self, window: Window, tools: int | None) -> Count:
         """Count the request that the window and the tools make.
@@ -50,7 +50,9 @@ class Meter:
         self._pending = (len(window), tools)
 
     def reported(self, prompt_tokens: int) -> None:
-        """Take the provider's count of what was sent last."""
+        """Take the provider's count of what was sent last, unless that is no longer what stands here."""
+        if self._pending is None:
+            return
         self.calibration.observe(self.model, self._sent, prompt_tokens)
         self._reported = prompt_tokens
         self._lines, self._tools = self._pending
@@ -64,14 +66,16 @@ class Meter:
         self._reported, self._lines, self._tools = prompt_tokens, lines, tools
 
     def cut(self, lines: int) -> None:
-        """Forget the provider's count if it spoke of lines that are gone or changed."""
+        """Forget the provider's count, given or still to come, if it speaks of lines that are gone or changed."""
         if lines < self._lines:
             self._reported = None
+        if self._pending is not None and lines < self._pending[0]:
+            self._pending = None
 
     def switch(self, model: str) -> None:
         """Count for another model; the count of the one before says nothing about it."""
         self.model = model
-        self._reported = None
+        self._reported = self._pending = None
 
     @staticmethod
     def _plain(window: Window, tools: int) -> int:

@@ -15,10 +15,10 @@ from leporello.errors import SessionError
 from leporello.plugins import EngineSource
 from leporello.plugins.make import known_window
 from leporello.session.accounts import REQUEST
+from leporello.session.arguments import check_engine, check_sink, check_store, check_texts, check_window
 from leporello.session.conversation import Conversation, Route
 from leporello.session.dialects import DIALECTS
 from leporello.session.host import Host
-from leporello.session.lines import Window
 from leporello.session.meter import Meter
 from leporello.session.telemetry import with_spans
 from leporello.session.windows import load
@@ -87,6 +87,11 @@ def open_session(
     """Open or resume a conversation; nothing is written, and the engine is not started yet."""
     if dialect not in DIALECTS:
         raise SessionError(f"there is no dialect {dialect!r}: use 'openai' or 'anthropic'.")
+    check_texts(session_id=session_id, model=model, provider=provider, base_url=base_url, system=system, owner=owner)
+    check_window(context_length)
+    check_engine(engine)
+    check_store(store)
+    check_sink(on_event)
     settings = Config.coerce(config)
     key = session_id or new_id()
     given = engine if isinstance(engine, ContextEngine) else None
@@ -128,12 +133,10 @@ def conversation(host: Host, session_id: str, route: Route, dialect: str, config
         automatic=config.compression.enabled,
         engine_stores=host.engine_stores,
         meter=Meter(route.model),
-        caching=_caching(config, route),
+        caching=_caching(config, route, dialect),
     )
     saved = load(store, session_id, owner)
-    talk.window = Window([*saved.lines, *saved.later])
-    talk.edited = bool(talk.window)
-    talk.journalled, talk.items = (len(saved.lines), saved.items) if saved.whole else (0, 0)
+    talk.resume(saved)
     rows = store.requests(session_id, owner=owner)
     talk.accounts.resume(rows)
     last = rows[-1] if rows else None
@@ -166,7 +169,7 @@ def switched(
     window, notice = _window(config, route, context_length or 0)
     opened.notices = [notice] if notice else []
     route = route.with_window(window)
-    return route, _caching(config, route)
+    return route, _caching(config, route, before.dialect)
 
 
 def new_id() -> str:
@@ -184,9 +187,14 @@ def _window(config: Config, route: Route, given: int) -> tuple[int, str]:
     return DEFAULT_WINDOW, f"the window {name} is not known: {DEFAULT_WINDOW:,} tokens are assumed; {hint}"
 
 
-def _caching(config: Config, route: Route) -> CachePolicy:
+def _caching(config: Config, route: Route, dialect: str) -> CachePolicy:
+    """Return what is done for the cache; requests in OpenAI's format may meet a converter, so the provider decides."""
     return choose(
-        model=route.model, provider=route.provider, base_url=route.base_url or None, settings=config.prompt_caching
+        model=route.model,
+        provider=route.provider,
+        base_url=route.base_url or None,
+        settings=config.prompt_caching,
+        dialect="anthropic" if dialect == "anthropic" else "",
     )
 
 

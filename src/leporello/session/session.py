@@ -18,11 +18,13 @@ from leporello.messages import from_anthropic
 from leporello.session import turn
 from leporello.session.accounts import Parts, SessionUsage
 from leporello.session.answers import read_answer
+from leporello.session.arguments import check_error, check_texts, check_window, checked_tools
 from leporello.session.dialects import requests_in
 from leporello.session.host import drive
 from leporello.session.lines import copied
 from leporello.session.opening import Opened, open_session, switched
 from leporello.session.streams import Stream
+from leporello.store.codec import verbatim
 
 if TYPE_CHECKING:
     import os
@@ -53,6 +55,8 @@ class Session:
         self._host = opened.host
         self._talk = opened.talk
         self._requests = requests_in(opened.talk.dialect)
+        self._reading: Stream | None = None
+        self._held: list[Message] = []
         self._closed = False
 
     @classmethod
@@ -147,15 +151,26 @@ class Session:
         return [copied(message) for message in self._talk.window.messages]
 
     def add(self, *messages: Message) -> None:
-        """Add what the user said, the results of tool calls, or any other message; it is stored at once."""
-        self._drive(turn.adding(self._talk, list(self._in_openai_format(messages))))
+        """Add what the user said, the results of tool calls, or any other message; it is stored at once.
+
+        What is added while a streamed answer still comes waits for the end of it, and stands behind it.
+        """
+        said = [turn.checked(message) for message in self._in_openai_format(messages)]
+        if self._reading is None:
+            self._drive(turn.adding(self._talk, said))
+        else:
+            for message in said:
+                verbatim(message)  # what can never be stored is refused now
+            self._held += copied(said)
 
     def request(self, tools: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
         """Return what to send: `messages`, `tools` if there are any, and `system` in Anthropic's dialect.
 
         The conversation is folded first if its engine says so; the engine's own tools stand behind yours.
         """
-        self._drive(turn.requesting(self._talk, tools or ()))
+        given = checked_tools(tools)
+        self._break_off()
+        self._drive(turn.requesting(self._talk, given))
         return self._requests.request(self._talk)
 
     def record(self, response: Any) -> list[ToolCall]:
@@ -170,7 +185,7 @@ class Session:
 
         An answer that breaks off, or that you stop reading, is recorded as incomplete: its calls are not to be run.
         """
-        reading = Stream()
+        reading = self._begin_stream()
         complete = False
         try:
             for chunk in chunks:
@@ -187,10 +202,12 @@ class Session:
         """
         from leporello.llm.errors import classify
 
+        check_error(error)
         return self._drive(turn.recovering(self._talk, classify(error, provider=self._talk.route.provider)))
 
     def compress(self, focus: str | None = None) -> CompactionReport:
         """Fold the conversation now; `focus` says what the summary should keep most of."""
+        check_texts(focus=focus)
         return self._drive(turn.compressing(self._talk, focus))
 
     def switch_model(
@@ -202,17 +219,24 @@ class Session:
         context_length: int | None = None,
     ) -> None:
         """Go on with another model; the engine works out its budgets anew."""
+        check_texts(model=model, provider=provider, base_url=base_url)
+        check_window(context_length)
+        if not model:
+            raise SessionError('switch_model needs the name of a model, such as "claude-sonnet-5".')
         route, caching = switched(self._opened, model, provider, base_url, context_length)
-        self._talk.caching = caching
         self._drive(turn.switching(self._talk, route))
+        self._talk.caching = caching
         self._tell_notices()
 
     def undo(self) -> list[Message]:
         """Take back the newest message of the user and all that followed; returns what was taken back."""
+        self._break_off()
         return self._drive(turn.undoing(self._talk))
 
     def reset(self, session_id: str | None = None) -> str:
         """End this conversation properly and begin another with the same engine; returns its name."""
+        check_texts(session_id=session_id)
+        self._break_off()
         self._drive(turn.ending(self._talk))
         self._drive(turn.resetting(self._talk))
         self._talk = self._opened.another(session_id)
@@ -247,6 +271,7 @@ class Session:
         """End the conversation properly; opened again under its name, it goes on where it was."""
         if self._closed:
             return
+        self._break_off()
         self._drive(turn.ending(self._talk))
         self._closed = True
         unstored = len(self._talk.waiting)
@@ -275,10 +300,28 @@ class Session:
         self._opened.notices = []
 
     def record_stream(self, reading: Stream, *, complete: bool) -> None:
-        """Record a streamed answer as far as it came; for whoever reads the chunks himself."""
-        answer = reading.answer(complete=complete)
-        if answer is not None:
-            self._drive(turn.recording(self._talk, answer))
+        """Record a streamed answer as far as it came, once; for whoever reads the chunks himself."""
+        was_read, held = self._reading is reading, self._held
+        if was_read:
+            self._reading, self._held = None, []
+        try:
+            answer = None if reading.recorded else reading.answer(complete=complete)
+            reading.recorded = True
+            if answer is not None:
+                self._drive(turn.recording(self._talk, answer))
+        finally:
+            if was_read and held:
+                self._drive(turn.adding(self._talk, held))
+
+    def _begin_stream(self) -> Stream:
+        self._break_off()
+        self._reading = Stream()
+        return self._reading
+
+    def _break_off(self) -> None:
+        """Record a streamed answer that nobody reads any more, before something else takes its place."""
+        if self._reading is not None:
+            self.record_stream(self._reading, complete=False)
 
     def _in_openai_format(self, messages: Iterable[Message]) -> Iterator[Message]:
         for message in messages:

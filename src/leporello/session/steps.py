@@ -39,6 +39,16 @@ class TakeBack:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Newest:
+    """Ask for the id of the newest message that is stored: another process may have said something."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """Read the conversation as it stands in the store."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class HandOut:
     """Tell the store what each line of the window stands for, before an engine hands it the list to be stored."""
 
@@ -176,6 +186,8 @@ class Tell:
 Step: TypeAlias = (
     Append
     | TakeBack
+    | Newest
+    | Load
     | HandOut
     | Journal
     | Lease

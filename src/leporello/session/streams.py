@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from leporello.errors import MalformedAnswerError
 from leporello.session.answers import INCOMPLETE, Answered, message_of_blocks, plain, usage_of, without_nothing
 
 if TYPE_CHECKING:
     from leporello.messages import Message
 
+_EVENTS = frozenset(
+    {"message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta"}
+)
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
@@ -19,19 +23,32 @@ class Stream:
     def __init__(self) -> None:
         self._openai = _OpenAIStream()
         self._anthropic = _AnthropicStream()
+        self._strange: Any = None
+        self.recorded = False
+        """Whether the answer is in the conversation already."""
 
     def take(self, chunk: Any) -> None:
-        """Take the next chunk; what is no chunk of an answer is passed over."""
-        if not isinstance(chunk, Mapping) and not hasattr(chunk, "model_dump"):
-            return
-        data = plain(chunk)
-        if "choices" in data:
-            self._openai.take(data)
-        elif isinstance(data.get("type"), str):
-            self._anthropic.take(data)
+        """Take the next chunk; what is no chunk of an answer is passed over.
+
+        The packages' own helpers for streams say everything twice: in the provider's events, and in richer ones.
+        """
+        kind = _field(chunk, "type")
+        if kind == "chunk":
+            self.take(_field(chunk, "chunk"))
+        elif kind in _EVENTS:
+            self._anthropic.take(plain(chunk))
+        elif _field(chunk, "choices") is not None:
+            self._openai.take(plain(chunk))
+        elif not isinstance(kind, str):
+            self._strange = chunk
 
     def answer(self, *, complete: bool) -> Answered | None:
         """Return the answer as far as it came; None when nothing came."""
+        if complete and self._strange is not None and not self._openai.begun and not self._anthropic.begun:
+            raise MalformedAnswerError(
+                "this is no stream of an answer: pass what chat.completions.create() or messages.create() returns with "
+                f"stream=True; it holds {type(self._strange).__name__} {self._strange!r:.60}"
+            )
         reading: _OpenAIStream | _AnthropicStream = self._anthropic if self._anthropic.begun else self._openai
         message = reading.message()
         if message is None:
@@ -49,34 +66,36 @@ class _OpenAIStream:
     def __init__(self) -> None:
         self.id = self.model = self.finish = ""
         self.usage: dict[str, Any] = {}
+        self.begun = False
         self._texts: dict[str, list[str]] = {}
         self._lists: dict[str, list[Any]] = {}
         self._calls: list[dict[str, Any]] = []
         self._places: dict[Any, int] = {}
 
     def take(self, chunk: dict[str, Any]) -> None:
+        self.begun = True
         self.id = self.id or str(chunk.get("id") or "")
         self.model = self.model or str(chunk.get("model") or "")
         if isinstance(chunk.get("usage"), Mapping):
             self.usage = dict(chunk["usage"])
-        for choice in chunk["choices"] or ():
-            if isinstance(choice, Mapping) and not choice.get("index"):
+        for choice in _mappings(chunk["choices"]):
+            if not choice.get("index"):
                 self.finish = str(choice.get("finish_reason") or self.finish)
-                self._delta(choice.get("delta") or {})
+                self._delta(_mapping(choice.get("delta")))
 
     def _delta(self, delta: Mapping[str, Any]) -> None:
         for key, value in delta.items():
             if isinstance(value, str) and key in _TEXTS:
                 self._texts.setdefault(key, []).append(value)
             elif key == "tool_calls":
-                for call in value or ():
+                for call in _mappings(value):
                     self._call(call)
             elif isinstance(value, list) and value:
                 self._lists.setdefault(key, []).extend(value)
 
     def _call(self, piece: Mapping[str, Any]) -> None:
         """Add a piece to its call: the one with this index, else the one with this id, else the newest."""
-        function = piece.get("function") or {}
+        function = _mapping(piece.get("function"))
         place = self._place(piece)
         call = self._calls[place]
         call["id"] = call["id"] or piece.get("id") or ""
@@ -118,16 +137,16 @@ class _AnthropicStream:
     def take(self, event: dict[str, Any]) -> None:
         kind = event["type"]
         if kind == "message_start":
-            message = event.get("message") or {}
+            message = _mapping(event.get("message"))
             self.begun = True
             self.id, self.model = str(message.get("id") or ""), str(message.get("model") or "")
             self._count(message.get("usage"))
         elif kind == "content_block_start":
-            self._blocks[event["index"]] = dict(event["content_block"])
+            self._blocks[event.get("index", 0)] = dict(_mapping(event.get("content_block")))
         elif kind == "content_block_delta":
-            self._delta(event["index"], event.get("delta") or {})
+            self._delta(event.get("index", 0), _mapping(event.get("delta")))
         elif kind == "message_delta":
-            self.finish = str((event.get("delta") or {}).get("stop_reason") or self.finish)
+            self.finish = str(_mapping(event.get("delta")).get("stop_reason") or self.finish)
             self._count(event.get("usage"))
 
     def _count(self, usage: Any) -> None:
@@ -154,6 +173,21 @@ class _AnthropicStream:
             if raw := "".join(self._inputs.get(index, ())):
                 call["function"]["arguments"] = raw
         return message
+
+
+def _field(chunk: Any, name: str) -> Any:
+    """Return a field of a chunk, an SDK object or a dict; None when it has none."""
+    if isinstance(chunk, Mapping):
+        return chunk.get(name)
+    return getattr(chunk, name, None) if hasattr(chunk, "model_dump") else None
+
+
+def _mapping(value: Any) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}
+
+
+def _mappings(value: Any) -> list[Mapping[str, Any]]:
+    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def _says_something(block: dict[str, Any]) -> bool:

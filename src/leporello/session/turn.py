@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from leporello.caching import tools_within_limit
 from leporello.engine import CompactionReport
 from leporello.errors import ContextTooLongError, MessageError, SessionError
 from leporello.messages import is_system, role_of, text_of, tool_result
@@ -31,7 +32,7 @@ from leporello.session.events import (
     WindowCorrected,
 )
 from leporello.session.folding import FOLDED, asking, folding
-from leporello.session.keeping import handing_out, mending, saying, storing, withdrawing, writing
+from leporello.session.keeping import catching_up, handing_out, mending, saying, storing, withdrawing, writing
 from leporello.session.lines import Said, copied, line_of
 from leporello.session.walk import Walk, tell, telling, trying
 from leporello.session.windows import unfolded
@@ -72,6 +73,7 @@ __all__ = [
 ]
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens")
+SMALLEST_WINDOW = 2_048  # no model has less: an overflow answer to a shorter request speaks of something else
 UNAVAILABLE = '{"error": "The store cannot be used at the moment; try again later."}'
 
 
@@ -97,8 +99,12 @@ def opening(talk: Conversation, system: str) -> Walk[None]:
 def adding(talk: Conversation, messages: Sequence[Message]) -> Walk[None]:
     """Take what somebody said: it is stored before anything else happens with it."""
     said = [Said(message=known_call(talk, copied(checked(message)))) for message in messages]
+    begins = any(role_of(one.message) == "user" for one in said)
+    if begins:
+        yield from catching_up(talk)
     yield from storing(talk, said)
-    if any(role_of(one.message) == "user" for one in said):
+    talk.recovered = False
+    if begins:
         talk.accounts.next_turn()
     for one in said:
         line = line_of(one.message, said=[one])
@@ -126,7 +132,7 @@ def requesting(talk: Conversation, tools: Sequence[dict[str, Any]]) -> Walk[None
 
 def recording(talk: Conversation, answer: Answered) -> Walk[list[ToolCall]]:
     """Take the model's answer, let the engine answer the calls of its own tools, and return the other calls."""
-    message = with_own_ids(talk, answer.message)
+    message = with_own_ids(talk, copied(answer.message))
     yield from trying(talk, steps.Used(usage=_usage(talk, answer)))
     yield from saying(talk, message)
     yield from journalling(talk, answer)
@@ -147,9 +153,10 @@ def recovering(talk: Conversation, error: ModelError) -> Walk[bool]:
     if not isinstance(error, ContextTooLongError) or talk.recovered:
         return False
     talk.recovered = True
-    if error.limit and error.limit != talk.route.context_length:
-        yield tell(talk, WindowCorrected, before=talk.route.context_length, after=error.limit)
-        talk.route = talk.route.with_window(error.limit)
+    limit = error.limit or _refused_size(talk, error)
+    if limit != talk.route.context_length:
+        yield tell(talk, WindowCorrected, before=talk.route.context_length, after=limit)
+        talk.route = talk.route.with_window(limit)
         yield from trying(talk, steps.Adopt(route=talk.route))
     if error.actual:
         talk.meter.refused(error.actual)
@@ -216,21 +223,28 @@ def offering(talk: Conversation, tools: Sequence[dict[str, Any]]) -> Walk[None]:
     if talk.tools is not None and talk.tools.given == given:
         return
     merged, owned = yield from trying(talk, steps.Offer(tools=given), default=(given, frozenset()))
+    merged = tools_within_limit(merged)
     talk.tools = Tools(given=copied(given), merged=merged, owned=owned, tokens=count_tools(merged))
 
 
 def sending(talk: Conversation) -> Walk[None]:
     """Note what goes out: how large it is, and whether the front of it is still the one that the provider cached."""
     tools = _tools(talk)
-    change = talk.prefix.see(talk.window.wire, tools.merged, model=talk.route.model, why=talk.moved or None)
+    change = talk.prefix.see(
+        talk.window.wire,
+        tools.merged,
+        model=talk.route.model,
+        why=talk.moved or None,
+        unchanged=talk.window.rewritten,
+    )
     talk.moved = ""
     if change.moved:
         talk.accounts.prefix_moves += 1
         yield tell(talk, PrefixMoved, reason=change.reason, index=change.index, tokens_lost=change.tokens_lost)
     tokens = talk.size().tokens
     talk.meter.sent(talk.window, tools.tokens)
-    talk.sent = Sent(lines=len(talk.window), prefix=change.hash, tokens=tokens, moved=change.reason)
     route = talk.route
+    talk.sent = Sent(lines=len(talk.window), prefix=change.hash, tokens=tokens, moved=change.reason, route=route)
     yield tell(
         talk,
         RequestReady,
@@ -285,6 +299,12 @@ def unanswered(talk: Conversation, why: str) -> Walk[None]:
     yield from writing(talk, talk.sent.lines, _row(talk, talk.sent, report={"error": why}))
     talk.sent = None
     yield tell(talk, RequestFailed, error=why)
+
+
+def _refused_size(talk: Conversation, error: ContextTooLongError) -> int:
+    """Return the window when an overflow answer does not name it: what was refused is more than it holds."""
+    known, refused = talk.route.context_length, error.actual or talk.size().tokens
+    return refused if SMALLEST_WINDOW <= refused < known else known
 
 
 def _row(talk: Conversation, sent: Sent, **more: Any) -> Request:

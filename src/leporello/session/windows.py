@@ -10,7 +10,7 @@ from leporello.messages import fingerprint, is_system, role_of, text_of, tool_ca
 from leporello.session.lines import Line, Said, line_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from leporello.messages import Message
     from leporello.session.lines import Window
@@ -28,6 +28,19 @@ class Saved:
     later: list[Line]
     items: int
     whole: bool
+
+    def knows(self, ids: Iterable[str]) -> bool:
+        """Tell whether these messages stand in it, or before what stands behind its last summary."""
+        lines = [*self.lines, *self.later]
+        summary = max((at for at, line in enumerate(lines) if not line.said), default=-1)
+        shown = {number_of(one.id): at for at, line in enumerate(lines) for one in line.said if one.id}
+        first = min((number for number, at in shown.items() if at > summary), default=0)
+        return all(number in shown or number < first for number in map(number_of, ids))
+
+
+def number_of(id_: str) -> int:
+    """Return the number of a stored message: later ones have higher ones."""
+    return int(id_[1:])
 
 
 def load(store: Store, conversation: str, owner: str) -> Saved:

@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import signal
 import struct
 import subprocess
 import sys
@@ -24,7 +25,6 @@ from leporello.store import open_store
 from leporello.testing.model_server import ModelServer
 
 if TYPE_CHECKING:
-    import signal
     from collections.abc import Callable, Iterator, Mapping
 
 COMMAND = [sys.executable, "-m", "leporello"]
@@ -223,6 +223,35 @@ class Place:
             timeout=PATIENCE,
             check=False,
         )
+
+    def shell(self, line: str) -> subprocess.CompletedProcess[str]:
+        """Run a line of the shell, where $chat is a chat without a terminal."""
+        return subprocess.run(
+            ["/bin/sh", "-c", line],
+            env={**self.environ, "chat": " ".join([*COMMAND, "chat"])},
+            cwd=self.workspace,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+
+    def interrupted(self, seconds: float, *arguments: str) -> str:
+        """Run a chat, press Ctrl-C after so many seconds, and return what it wrote to the error output."""
+        with subprocess.Popen(
+            [*COMMAND, "chat", *arguments],
+            env=self.environ,
+            cwd=self.workspace,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as started:
+            try:
+                started.wait(seconds)
+            except subprocess.TimeoutExpired:
+                started.send_signal(signal.SIGINT)
+            return started.communicate(timeout=PATIENCE)[1]
 
 
 class Page:

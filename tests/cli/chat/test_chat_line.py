@@ -79,3 +79,13 @@ def test_a_history_that_cannot_be_written_is_told_once(tmp_path: Path) -> None:
         assert reader.read() == "hello"
     assert "cannot be" in (reader.problem() or "")
     assert reader.problem() is None
+
+
+def test_a_key_that_was_typed_is_not_kept(tmp_path: Path) -> None:
+    """It is sent as it was typed; the file has the rest of the line."""
+    file = tmp_path / "history"
+    key = "sk-proj-" + "aB3dE5gH7jK9mN1p" * 3
+    assert typed(f"use {key} please\r", file) == [f"use {key} please"]
+    kept = file.read_text()
+    assert key not in kept
+    assert "+use " in kept

@@ -139,5 +139,5 @@ def test_local_without_its_extra_says_what_to_install(
     monkeypatch.setattr(sys, "stdin", None)
     done = leporello("chat", "--local", "Hello")
     assert done.code == 2
-    assert f"--local needs {missing}" in done.err
+    assert f"--local needs {missing.replace('_', '-')}" in done.err
     assert "pip install 'leporello[local]'" in done.err

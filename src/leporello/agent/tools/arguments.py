@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import reprlib
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import ToolError
@@ -12,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SHORT = 60
+_REPR = reprlib.Repr()  # nested as deep as JSON allows, a value has no `repr`
+_REPR.maxstring = _REPR.maxlong = _REPR.maxother = 2 * _SHORT
 _LONGEST_NUMBER = 18
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -99,7 +102,7 @@ def _check_length(name: str, rules: Mapping[str, Any], value: str) -> None:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = _REPR.repr(value)
     return text if len(text) <= _SHORT else text[:_SHORT] + "…"
 
 

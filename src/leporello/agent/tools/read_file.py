@@ -85,7 +85,7 @@ def _page(spot: Spot, stream: BufferedReader[FileIO], size: int, offset: int, li
         return f"{spot} is empty."
     if not _skip(stream, offset - 1, stop):
         raise ToolError(f"{spot} ends before line {offset:,}")
-    lines = _lines(stream, limit)
+    lines = _lines(stream, limit, stop)
     last, rest = offset + len(lines) - 1, _count_rest(stream, size, stop)
     total = f"{last + rest:,}" if rest is not None else "many"
     head = f"{spot}, lines {offset:,} to {last:,} of {total}, {size:,} bytes"
@@ -113,20 +113,20 @@ class _Line:
     changed: bool
 
 
-def _lines(stream: BufferedReader[FileIO], limit: int) -> list[_Line]:
+def _lines(stream: BufferedReader[FileIO], limit: int, stop: Stop) -> list[_Line]:
     """Read lines until there are enough of them, or enough characters."""
     lines: list[_Line] = []
     room = MOST_CHARACTERS
-    while len(lines) < limit and room > 0 and stream.peek():
-        lines.append(_line(stream))
+    while len(lines) < limit and room > 0 and not stop.is_set() and stream.peek():
+        lines.append(_line(stream, stop))
         room -= len(lines[-1].text) + 1
     return lines
 
 
-def _line(stream: BufferedReader[FileIO]) -> _Line:
+def _line(stream: BufferedReader[FileIO], stop: Stop) -> _Line:
     start = stream.readline(_PIECE)
     length, piece = len(start), start
-    while piece and not piece.endswith(b"\n"):
+    while piece and not piece.endswith(b"\n") and not stop.is_set():
         piece = stream.readline(_PIECE)
         length += len(piece)
     text = start.decode("utf-8", "replace").removesuffix("\n").removesuffix("\r")

@@ -153,7 +153,8 @@ class _Search:
                         break
                     if self.clock() > deadline:
                         raise OutOfTimeError  # noqa: TRY301 - the same end as that of an expression
-                    self._look_at(file, matcher, tally)
+                    if file is not None:
+                        self._look_at(file, matcher, tally)
         except OutOfTimeError:
             ended = (
                 f"the search was stopped after {self.seconds:g} s; narrow it with path or file_glob, or make it simpler"
@@ -167,27 +168,31 @@ class _Search:
         make = name_matcher if self.query.target == "files" else literal
         return nullcontext(make(pattern, ignore_case=ignore_case))
 
-    def _files(self, tally: _Tally) -> Iterator[_File]:
-        """Yield the files to look at, in the order of their paths; links are not followed."""
+    def _files(self, tally: _Tally) -> Iterator[_File | None]:
+        """Yield the files to look at, in the order of their paths; links are not followed.
+
+        None stands for what is passed over: whoever waits can end the search there too.
+        """
         status = self.workspace.status(self.spot)
         if status is None:
             raise ToolError(f"there is no {self.spot}; search_files with target files finds it by its name")
         glob = self.query.file_glob
         for file in self._walk(tally) if stat.S_ISDIR(status.st_mode) else self._alone():
-            if not glob or matches_glob(file.path, glob):
-                yield file
+            is_wanted = file is not None and (not glob or matches_glob(file.path, glob))
+            yield file if is_wanted else None
 
     def _alone(self) -> Iterator[_File]:
         with self.workspace.folder(self.spot.parts[:-1]) as folder:
             yield _File(folder, self.spot.parts[-1], "/".join(self.spot.parts))
 
-    def _walk(self, tally: _Tally) -> Iterator[_File]:
+    def _walk(self, tally: _Tally) -> Iterator[_File | None]:
         with self.workspace.folder(self.spot.parts) as top:
             unreadable = lambda _: tally.pass_over("unreadable folder(s)")  # noqa: E731 - said where it is used
             for place, folders, names, folder in os.fwalk(".", dir_fd=top, onerror=unreadable):
                 depth = place.count("/")
                 folders[:] = sorted(name for name in folders if name not in PASSED_OVER) if depth < _DEEPEST else []
                 above = "/".join([*self.spot.parts, *place.split("/")[1:]])
+                yield None
                 for name in sorted(names):
                     yield _File(folder, name, f"{above}/{name}" if above else name)
 

@@ -1,7 +1,8 @@
 """Text from files and programs, made safe to show and short enough to read.
 
 Nothing that a terminal would obey, and nothing invisible that a reader would obey without seeing it, is passed on:
-control characters become pictures (␛), direction overrides and invisible tags are written out (<U+202E>).
+control characters become pictures (␛); marks and overrides of direction, separators that break lines, and characters
+without any width, tags and selectors among them, are written out (<U+202E>). Joiners stay: scripts and emoji need them.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ _ESCAPES: Final = re.compile(
     r"|\x9b[0-?]*[ -/]*[@-~]"
 )
 _OVERSTRUCK: Final = re.compile(r"[^\n]\x08")
-_OVERWRITTEN: Final = re.compile(r"[^\n]*\r(?!\n|$)")
 _UNSAFE: Final = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\U000e0000-\U000e007f\ud800-\udfff]"
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    r"\ud800-\udfff\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
+    r"|(?<![\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"  # a form of a Chinese character
 )
 _DELETE, _LAST_C0, _PICTURES = 0x7F, 0x1F, 0x2400
 _FOLLOWERS: Final = bytes(range(0x80, 0xC0))  # the second to fourth bytes of a character
@@ -54,8 +56,13 @@ def printed(text: str) -> str:
     if "\x08" in text:
         text = _OVERSTRUCK.sub("", text)
     if "\r" in text:
-        text = _OVERWRITTEN.sub("", text).replace("\r", "")
+        text = "\n".join(map(_left_of, text.split("\n")))
     return visible(text)
+
+
+def _left_of(line: str) -> str:
+    """Return what is left of a line when each part of it overwrote the one before."""
+    return line.rstrip("\r").rpartition("\r")[2]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from leporello.agent.tools.arguments import checked
-from leporello.agent.tools.text import one_line
+from leporello.agent.tools.text import one_line, visible
 
 
 class Stop(Protocol):
@@ -69,7 +69,8 @@ def simple_tool(
 
     def prepare(**arguments: Any) -> Action:
         shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items() if value is not None)
-        return Action(title=one_line(f"{name}({shown})"), do=lambda _: run(**arguments), asks=asks)
+        title = one_line(f"{name}({shown})")
+        return Action(title=title, detail=visible(shown), do=lambda _: run(**arguments), asks=asks)
 
     schema = parameters or {"type": "object", "properties": {}, "additionalProperties": False}
     return Tool(name=name, description=description, parameters=schema, prepare=prepare)

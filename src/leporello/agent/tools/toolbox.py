@@ -67,7 +67,7 @@ class Toolbox:
         """Return what a call would do, or the failed outcome of one that cannot be done."""
         try:
             return self._tool(call.name).action(_arguments(call))
-        except (ToolError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever a tool does wrong with its arguments, the model is told
             return self._failure(error)
 
     def do(self, action: Action, stop: Stop) -> Outcome:

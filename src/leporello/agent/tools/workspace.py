@@ -51,8 +51,9 @@ class Workspace:
     """A folder as the tools see it; every path that they are given goes through `resolve`."""
 
     def __init__(self, root: str | os.PathLike[str]) -> None:
-        given = Path(os.path.abspath(Path(root).expanduser()))  # noqa: PTH100 - `..` is taken as written, links follow
+        given = Path(root)
         try:
+            given = Path(os.path.abspath(given.expanduser()))  # noqa: PTH100 - `..` is taken as written, links follow
             self.root = given.resolve(strict=True)
         except OSError as error:
             raise ToolError(f"the workspace {given} cannot be used: {error.strerror}") from error

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from leporello.agent.tools.text import counted, shortened, visible
+from leporello.agent.tools.text import counted, visible
 from leporello.agent.tools.tool import Action, Tool
 from leporello.agent.tools.workspace import explained
 from leporello.errors import ToolError
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
 MOST_BYTES: Final = 10_000_000
 _DIFF_LINES: Final = 3_000
-_DETAIL_LINES: Final = 200
-_LONGEST_LINE: Final = 300
 _NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PERMISSIONS, _WRITABLE, _DEFAULT_MODE, _PRIVATE_MODE = 0o777, 0o222, 0o666, 0o600
 
@@ -136,16 +134,22 @@ def _lines(text: str) -> str:
 
 
 def _detail(old: _Old, new: str) -> str:
-    """Return what changes, as a difference where one can be made in reasonable time."""
-    before, after = (old.text or "").splitlines(), new.splitlines()
-    if old.text is not None and len(before) + len(after) <= _DIFF_LINES:
-        lines = list(difflib.unified_diff(before, after, "before", "after", lineterm="", n=2))
-    else:
-        lines = after
-    shown = [visible(shortened(line, _LONGEST_LINE)) for line in lines[:_DETAIL_LINES]]
-    if len(lines) > _DETAIL_LINES:
-        shown.append(f"[… {len(lines) - _DETAIL_LINES:,} more lines …]")
-    return "\n".join(shown)
+    """Return all that changes, as a difference where one can be made in reasonable time.
+
+    Nobody can agree to what they cannot see: whoever shows it may shorten it, but must be able to show the rest.
+    """
+    before, after = _shown_lines(old.text or ""), _shown_lines(new)
+    if old.text is None or len(before) + len(after) > _DIFF_LINES:
+        return "\n".join(after)
+    changed = list(difflib.unified_diff(before, after, "before", "after", lineterm="", n=2))
+    return "\n".join(changed) or "nothing changes"
+
+
+def _shown_lines(text: str) -> list[str]:
+    """Return the lines of a text, safe to show; what else could end a line, or fails to, is seen too."""
+    *lines, last = text.split("\n")
+    ending = [last, "[no line end]"] if last else []
+    return [visible(line) for line in [*lines, *ending]]
 
 
 def _write(workspace: Workspace, spot: Spot, data: bytes, old: _Old) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 
+from leporello.cli.chat.interrupts import at_once
 from leporello.cli.store_options import store_option
 
 
@@ -54,9 +55,12 @@ def command(
     """
     if resume and options["session_id"]:
         raise click.UsageError("--session names a conversation, --resume takes the newest: use one of them.")
-    from leporello.cli.chat.opening import Setting, local, newest
-    from leporello.config import Config
-    from leporello.plugins.hermes import install
+    if options["session_id"] is not None and not options["session_id"].strip():
+        raise click.UsageError("--session needs the name of a conversation; leave it out to begin a new one.")
+    with at_once():
+        from leporello.cli.chat.opening import Setting, local, newest
+        from leporello.config import Config
+        from leporello.plugins.hermes import install
 
     install(first=True)
     _show_what_can_be_shown()
@@ -91,6 +95,6 @@ def _asked(question: str | None, *, once: bool) -> str | None:
     asked = "\n\n".join(part for part in (question, piped) if part and part.strip())
     if asked:
         return asked
-    if once or not (here and sys.stdout.isatty()):
+    if once or not (here and sys.stdout is not None and sys.stdout.isatty()):
         raise click.UsageError('there is no question, and no terminal to talk at: leporello chat "What is new?"')
     return None

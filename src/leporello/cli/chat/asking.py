@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.key_binding import KeyBindings
+from prompt_toolkit.keys import Keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
 
 Choice: TypeAlias = Literal["yes", "no", "always", "view"]
 
-_CHOICES: Final[dict[str, Choice]] = {"y": "yes", "n": "no", "a": "always", "escape": "no"}
-_VIEW: Final[dict[str, Choice]] = {"v": "view"}
+_CHOICES: Final[dict[str, Choice]] = {
+    "y": "yes", "Y": "yes", "n": "no", "N": "no", "a": "always", "A": "always", "escape": "no",
+}  # fmt: skip
+_VIEW: Final[dict[str, Choice]] = {"v": "view", "V": "view"}
 _INPUT, _LOCAL = 0, 3  # places in what tcgetattr returns
 
 
@@ -42,8 +45,9 @@ def _keys(choices: Mapping[str, Choice]) -> KeyBindings:
 
     @keys.add("<any>")
     @keys.add("enter")
+    @keys.add(Keys.BracketedPaste)
     def _ignore(_event: KeyPressEvent) -> None:
-        """Wait for a key that means something."""
+        """Wait for a key that means something; what is pasted means nothing here."""
 
     for key, choice in choices.items():
         _bind(keys, key, choice)

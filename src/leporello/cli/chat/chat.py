@@ -125,6 +125,12 @@ class Chat:
             finally:
                 self.screen.end_of_answer()
 
+    def begin_another(self) -> str:
+        """End this conversation and begin another; return its name."""
+        begun = self.session.reset()
+        self._opened.claim.take(begun)
+        return begun
+
     def take_back(self) -> Message | None:
         """Take back the last turn and return the message of the user that began it."""
         taken = self.session.undo()
@@ -202,8 +208,10 @@ class Chat:
         before = self._opened
         setting = replace(setting, session_id=session_id or self.session.id)
         source = engine_source(setting, setting.route(), before.store)
-        before.agent.close()
-        self._opened = self._open(setting, source=source, store=before.store)
+        before.claim.take(str(setting.session_id))
+        with interrupts(_finish_first):
+            before.agent.close()
+            self._opened = self._open(setting, source=source, store=before.store, claim=before.claim)
 
     def _confirm(self, wanted: ConfirmationWanted) -> bool:
         """Ask whether a tool may do what it is about to do."""
@@ -231,3 +239,7 @@ class Chat:
         """Return the names of the commands, for completion."""
         own = {name: one.meaning for name, one in TABLE.items()}
         return own | {name: one.description for name, one in self.plugin_commands.items()}
+
+
+def _finish_first() -> None:
+    """Take no notice of a Ctrl-C where one conversation is closed and the next not open yet."""

@@ -44,9 +44,8 @@ def engine_line(session: Session) -> str:
 
 def model_line(opened: Opened) -> str:
     """Say which model this is, who serves it, and its window."""
-    route, own = opened.route, opened.setting.base_url or opened.setting.config.model.base_url
-    where = f"{route.provider} at {own}" if route.base_url == own else route.provider
-    return f"model    {route.model} ({where}), window {opened.agent.session.context_length:,} tokens"
+    route = opened.route
+    return f"model    {route.model} ({route.who}), window {opened.agent.session.context_length:,} tokens"
 
 
 def last_exchange(session: Session) -> list[tuple[str, str]]:

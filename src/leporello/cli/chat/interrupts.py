@@ -28,6 +28,16 @@ def proper_end() -> Iterator[None]:
 
 
 @contextmanager
+def at_once() -> Iterator[None]:
+    """Let Ctrl-C end the program, without a word, while there is nothing yet that must be put in order."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@contextmanager
 def interrupts(stop: Callable[[], None]) -> Iterator[None]:
     """Let Ctrl-C call `stop`, which ends a turn where it can be ended cleanly; a second one does not wait for that."""
 

@@ -12,6 +12,9 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
+from leporello.errors import RedactionError
+from leporello.redact import redact
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
@@ -29,7 +32,7 @@ _STYLE: Final = Style.from_dict({"bottom-toolbar": "noreverse dim", "prompt": "b
 
 
 class PrivateHistory(FileHistory):
-    """What was typed, in a file that only its owner can read; `problem` says why it cannot be kept there."""
+    """What was typed, without secrets, in a file that only its owner can read; `problem` says why it is not kept."""
 
     def __init__(self, file: Path) -> None:
         self.problem: str | None = None
@@ -49,9 +52,11 @@ class PrivateHistory(FileHistory):
         try:
             self._file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT, 0o600))
-            super().store_string(encodable(string))
+            super().store_string(encodable(redact(string)))
         except OSError as error:
             self.problem = f"what you type cannot be kept in {self._file} ({error.strerror})"
+        except RedactionError as error:
+            self.problem = f"this is not kept in {self._file}: {error}"
 
 
 class CommandCompleter(Completer):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -28,6 +31,18 @@ _TOLD: Final = (CompactionFinished, Notice, Retrying, SummaryFellBack, WindowCor
 
 def answer(setting: Setting, question: str, *, as_json: bool) -> int:
     """Ask once, print the answer, and return the exit code: 0 answered, 1 failed, 130 interrupted."""
+    try:
+        return _answer(setting, question, as_json=as_json)
+    except OSError as error:
+        if error.errno != errno.EPIPE:  # whoever reads has enough: no reason for a word
+            tell(
+                f"leporello: the answer cannot be written: {error.strerror or error}; the conversation keeps what came"
+            )
+        _close_output()
+        return 1
+
+
+def _answer(setting: Setting, question: str, *, as_json: bool) -> int:
     turn = Turn(screen=None if as_json else Screen())
     with proper_end(), warnings_to(tell):
         conversation = opened(setting, on_event=turn.take)
@@ -39,12 +54,18 @@ def answer(setting: Setting, question: str, *, as_json: bool) -> int:
                 for event in agent.ask(question):
                     turn.take(event)
             usage = agent.session.usage()
+            turn.finish()
         finally:
             conversation.close()
-    turn.finish()
     if as_json:
         print_json(turn.report(usage))
     return _CODES.get(turn.reason, 1)
+
+
+def _close_output() -> None:
+    """Let what could not be written go, or the interpreter tries, and complains, once more when it ends."""
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
 def tell(text: str) -> None:
@@ -103,4 +124,4 @@ class Turn:
     def _pause(self) -> None:
         if self.screen is not None:
             self.screen.end_of_answer()
-            sys.stdout.flush()
+            self.screen.console.file.flush()

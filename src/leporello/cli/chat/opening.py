@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leporello.agent import Agent, MainModel, Toolbox, Workspace, default_tools, main_route, system_prompt
 from leporello.cli import local_model
+from leporello.cli.chat.claim import Claim
 from leporello.cli.shown import waiting
 from leporello.cli.store_options import NothingFoundError
-from leporello.config.keys import api_key
+from leporello.config.keys import VARIABLES, api_key
 from leporello.errors import ConfigError
 from leporello.llm.connect import DEFAULT_MODELS
 from leporello.plugins import EngineSource
@@ -64,8 +65,18 @@ class Setting:
                 base_url=self.base_url,
             )
         except ConfigError as error:
-            hint = f"{error.hint or ''}{WITHOUT_A_KEY}"
+            if error.key == "model.base_url" or any(map(api_key, DEFAULT_MODELS)):
+                raise
+            hint = f"{self._first_step() or error.hint or ''}{WITHOUT_A_KEY}"
             raise ConfigError(error.problem, file=error.file, key=error.key, hint=hint) from error
+
+    def _first_step(self) -> str:
+        """Say what somebody sets who has neither chosen a model nor set a key; else ""."""
+        if self.model or self.config.model.default:
+            return ""
+        if self.base_url or self.config.model.base_url:
+            return "Name it with --model, or set it with `leporello config set model.default NAME`."
+        return f"Set a key, one of {', '.join(VARIABLES[name] for name in DEFAULT_MODELS)}: a model of theirs is taken."
 
 
 def default_model(setting: Setting) -> str | None:
@@ -129,6 +140,7 @@ class Opened:
     agent: Agent
     source: EngineSource
     store: Store
+    claim: Claim
 
     def close(self) -> None:
         """End the conversation properly and give everything back."""
@@ -136,6 +148,7 @@ class Opened:
             self.agent.close()
         finally:
             self.store.close()
+            self.claim.give_back()
 
 
 def newest(setting: Setting) -> str:
@@ -178,10 +191,15 @@ def opened(
     confirm: Confirm | None = None,
     source: EngineSource | None = None,
     store: Store | None = None,
+    claim: Claim | None = None,
 ) -> Opened:
-    """Open the conversation."""
+    """Open the conversation; one that is open in another terminal is a `SessionError`."""
     route = setting.route()
+    tools = toolbox(setting)
     kept = store or _store(setting)
+    own = claim or Claim(setting.config.home, kept.url)
+    if setting.session_id:
+        own.take(setting.session_id)
     chosen = source or engine_source(setting, route, kept)
     session = Session.open(
         setting.session_id,
@@ -197,8 +215,9 @@ def opened(
         platform="cli",
         on_event=on_event,
     )
-    agent = Agent(session, MainModel(route), toolbox(setting), confirm=_agree if setting.yes else confirm)
-    return Opened(setting=setting, route=route, agent=agent, source=chosen, store=kept)
+    own.take(session.id)
+    agent = Agent(session, MainModel(route), tools, confirm=_agree if setting.yes else confirm)
+    return Opened(setting=setting, route=route, agent=agent, source=chosen, store=kept, claim=own)
 
 
 def toolbox(setting: Setting) -> Toolbox:

@@ -72,8 +72,10 @@ class Screen:
         self._indented(shown, style)
 
     def whole(self, text: str) -> None:
-        """Write all of a text, indented."""
-        self._indented(_lines(text), "")
+        """Write all of a text, however long, indented; long lines are left to the terminal."""
+        self.end_of_answer()
+        self.console.file.writelines(f"{' ' * _INDENT}{line}\n" for line in _lines(text))
+        self.console.file.flush()
 
     def notice(self, text: str) -> None:
         """Write something the user should know."""

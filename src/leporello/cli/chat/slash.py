@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 Run: TypeAlias = Callable[["Chat", str], None]
 
-_COMMAND = re.compile(r"/([A-Za-z][\w-]*)(?:\s+(.*))?", re.DOTALL)
+_COMMAND = re.compile(r"/([A-Za-z][\w-]*|)(?:\s+(.*))?", re.DOTALL)
 _LISTED: Final = 20
 _EXCERPT: Final = 70
 
@@ -79,8 +80,8 @@ def _compress(chat: Chat, focus: str) -> None:
 def _new(chat: Chat, argument: str) -> None:
     """End this conversation and start another."""
     ended = chat.session.id
-    begun = chat.session.reset()
-    chat.screen.line(f"{ended} has ended (--session {ended} resumes it); this is {begun}")
+    begun = chat.begin_another()
+    chat.screen.line(f"{ended} has ended (--session {shlex.quote(ended)} resumes it); this is {begun}")
 
 
 @slash("usage")

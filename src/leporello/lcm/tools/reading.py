@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leporello.config.model import Lcm
+    from leporello.lcm.artifacts import Trail
     from leporello.lcm.keeping import Keeping
     from leporello.store.protocol import Node, Stored
 
@@ -23,15 +24,16 @@ _STORY = 60
 _MOST_CHILDREN = 40
 _AROUND = 2
 _PER_ENTRY = 30  # what an entry takes beside its text
-_KNOWN_STATES = ("published", "prepared", "retired")
+_STATES = ("published", "prepared", "retired")
 
 
 class Reader:
     """Find nodes and messages within the scope, and show them."""
 
-    def __init__(self, keeping: Keeping, settings: Lcm) -> None:
+    def __init__(self, keeping: Keeping, settings: Lcm, trail: Trail) -> None:
         self._keeping = keeping
         self._settings = settings
+        self._trail = trail
 
     def describe(self, name: str) -> dict[str, Any]:
         """Describe a node, a message or a file."""
@@ -64,12 +66,9 @@ class Reader:
         """Return a node of this conversation, or of the owner when the scope allows it."""
         if not _is_id(name, "n"):
             return None
-        keeping = self._keeping
-        node = keeping.store.node(name, owner=keeping.owner)
-        if node is None or self._settings.scope == "owner":
-            return node
-        own = keeping.store.nodes(keeping.conversation, owner=keeping.owner, states=_KNOWN_STATES)
-        return node if any(node.id == other.id for other in own) else None
+        node = self._keeping.store.node(name, owner=self._keeping.owner)
+        within = node is None or self._settings.scope == "owner" or self._home(node) == self._keeping.conversation
+        return node if within else None
 
     def message(self, name: str) -> Stored | None:
         """Return a message of this conversation, or of the owner when the scope allows it."""
@@ -77,6 +76,10 @@ class Reader:
         if stored is None or self._settings.scope == "owner" or stored.conversation == self._keeping.conversation:
             return stored
         return None
+
+    def home(self, conversation: str) -> dict[str, str]:
+        """Return the field that names a conversation: where the scope allows others, every answer has it."""
+        return {"conversation": conversation} if self._settings.scope == "owner" else {}
 
     def text(self, text: str) -> str:
         """Return a text as it may be shown."""
@@ -88,13 +91,21 @@ class Reader:
         node = self.node(name)
         if node is None:
             raise ArgumentError(_unknown(name))
-        keeping = self._keeping
-        known = self._nodes(node)
+        home = self._home(node)
         rows: dict[str, Stored] = {}
-        for leaf in leaves_under(known, node):
-            for piece in pieces_of(keeping.store, keeping.conversation, keeping.owner, leaf.covers):
+        for leaf in leaves_under(self._nodes(node), node):
+            for piece in pieces_of(self._keeping.store, home, self._keeping.owner, leaf.covers):
                 rows.setdefault(piece.stored.id, piece.stored)
         return list(rows.values())
+
+    def _home(self, node: Node) -> str:
+        """Return the conversation of a node: that of its first message, or where it is found when that is deleted."""
+        begins, store, owner = str(node.meta.get("begins", "")), self._keeping.store, self._keeping.owner
+        if (first := self._keeping.get([begins]).get(begins)) is not None:
+            return first.conversation
+        keys = (info.key for info in store.conversations(owner=owner))
+        holds = (key for key in keys if any(n.id == node.id for n in store.nodes(key, owner=owner, states=_STATES)))
+        return next(holds, "")
 
     def _nodes(self, node: Node) -> dict[str, Node]:
         """Return a node with all nodes under it."""
@@ -109,7 +120,8 @@ class Reader:
 
     def _entry(self, stored: Stored, offset: int, left: int) -> tuple[dict[str, Any] | None, int, int | None]:
         """Return a message as it is shown, what that takes, and where it ends when it is not all of it."""
-        head = {"id": stored.id, "seq": stored.seq, "role": stored.role, "time": moment(stored.time)}
+        head = {"id": stored.id, **self.home(stored.conversation), "seq": stored.seq, "role": stored.role}
+        head["time"] = moment(stored.time)
         whole = redact_value(stored.message) if self._settings.redact else stored.message
         size = count_tools(whole) + _PER_ENTRY
         if not offset and size <= left:
@@ -138,6 +150,7 @@ class Reader:
         children = [self._keeping.store.node(child, owner=self._keeping.owner) for child in node.children]
         return {
             "id": node.id,
+            **self.home(self._home(node)),
             "kind": "leaf" if node.covers else "condensed",
             "level": node.level,
             "state": node.state,
@@ -161,6 +174,7 @@ class Reader:
         around = keeping.store.neighbours(stored.id, before=_AROUND, after=_AROUND, owner=keeping.owner)
         return {
             "id": stored.id,
+            **self.home(stored.conversation),
             "kind": "message",
             "seq": stored.seq,
             "role": stored.role,
@@ -181,6 +195,7 @@ class Reader:
 
     def _file(self, path: str) -> dict[str, Any]:
         keeping = self._keeping
+        self._trail.catch_up()
         rows = keeping.store.artifacts(
             keeping.conversation, owner=keeping.owner, kind="file", query=path, limit=4 * _STORY
         )

@@ -14,6 +14,7 @@ from leporello.lcm.dag import flat_text
 from leporello.lcm.tools.arguments import TOOLS, ArgumentError
 from leporello.lcm.tools.reading import Reader
 from leporello.lcm.window import moment, span
+from leporello.prices import cost
 from leporello.redact import redact
 from leporello.store.protocol import SearchFilter
 from leporello.summary.calls import ASSUMED_WINDOW
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leporello.config.model import Lcm
+    from leporello.lcm.artifacts import Trail
     from leporello.lcm.keeping import Keeping
     from leporello.store.search import Hit
     from leporello.summary import Summariser
@@ -33,18 +35,25 @@ PASSAGES = 12
 _PASSAGE_TOKENS, _SMALLEST_PASSAGE = 600, 40
 _PROMPT_SHARE = 0.7  # of the model's window, for passages and answer
 _ANSWER_TIMEOUT = 60.0
+ANSWER = "lcm_expand_query"  # the reason in the journal
 
 
 class Toolbox:
     """The tools of one conversation."""
 
     def __init__(
-        self, keeping: Keeping, settings: Lcm, summariser: Summariser, status: Callable[[], dict[str, Any]]
+        self,
+        keeping: Keeping,
+        settings: Lcm,
+        summariser: Summariser,
+        trail: Trail,
+        status: Callable[[], dict[str, Any]],
     ) -> None:
         self._keeping = keeping
         self._settings = settings
         self._summariser = summariser
-        self._reader = Reader(keeping, settings)
+        self._reader = Reader(keeping, settings, trail)
+        self._trail = trail
         self._status = status
         self._tools = {tool.name: tool for tool in TOOLS}
 
@@ -95,7 +104,7 @@ class Toolbox:
             limit = fitting
         return {
             "results": results,
-            "nodes": self._nodes([covering[hit.id] for hit in found.hits if hit.id in covering]),
+            "nodes": self._nodes([(covering[hit.id], hit) for hit in found.hits if hit.id in covering]),
             "complete": found.complete and found.cursor is None,
             "cursor": found.cursor,
         }
@@ -112,6 +121,7 @@ class Toolbox:
     def _hit(self, hit: Hit, node: str | None) -> dict[str, Any]:
         return {
             "id": hit.id,
+            **self._reader.home(hit.conversation),
             "seq": hit.seq,
             "rank": hit.rank,
             "node": node,
@@ -121,13 +131,15 @@ class Toolbox:
             "snippet": self._reader.text(hit.snippet),
         }
 
-    def _nodes(self, ids: Sequence[str]) -> dict[str, Any]:
-        found = {name: self._keeping.store.node(name, owner=self._keeping.owner) for name in dict.fromkeys(ids)}
+    def _nodes(self, hits: Sequence[tuple[str, Hit]]) -> dict[str, Any]:
+        homes = {name: hit.conversation for name, hit in hits}
+        found = {name: self._keeping.store.node(name, owner=self._keeping.owner) for name in homes}
         return {
             name: {
+                **self._reader.home(homes[name]),
                 "covers": f"{node.messages} messages, seq {node.first_seq} to {node.last_seq}",
                 "time": span(node.time_from, node.time_to),
-                "hits": list(ids).count(name),
+                "hits": sum(other == name for other, _ in hits),
             }
             for name, node in found.items()
             if node is not None
@@ -175,6 +187,9 @@ class Toolbox:
             )
         except ModelError as error:
             return None, redact(str(error))
+        self._keeping.spent(
+            ANSWER, completion.usage, cost(completion.usage, completion.model or llm.model, llm.provider)
+        )
         return redact(completion.text), ""
 
     def _passages(self, texts: dict[str, str], max_tokens: int) -> tuple[list[dict[str, Any]], bool]:
@@ -194,6 +209,7 @@ class Toolbox:
         if cursor is not None and not cursor.isdecimal():
             raise ArgumentError("this cursor belongs to another tool; leave it out to start with the newest")
         keeping = self._keeping
+        self._trail.catch_up()
         before = int(cursor) if cursor else None
         rows = keeping.store.artifacts(
             keeping.conversation, owner=keeping.owner, kind=kind, query=query or None, limit=limit + 1, before=before

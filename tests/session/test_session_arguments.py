@@ -1,0 +1,75 @@
+"""Arguments that cannot be right are refused where they come in, with what to pass instead."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from leporello.errors import MalformedAnswerError, SessionError
+from leporello.session import Session
+from leporello.testing.lifecycle import RecordingEngine
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"session_id": 5}, "session_id is text, not int 5"),
+        ({"model": 5}, "model is text"),
+        ({"provider": b"x"}, "provider is text"),
+        ({"system": ["a"]}, "system is text"),
+        ({"context_length": -5}, "a whole number such as 200_000, not -5"),
+        ({"context_length": "200k"}, "not '200k'"),
+        ({"context_length": True}, "not True"),
+        ({"engine": RecordingEngine}, r"pass an engine of it, RecordingEngine\(...\)"),
+        ({"engine": 5}, "a name, a ContextEngine or an EngineSource"),
+        ({"store": 5}, "a path, an address or a Store"),
+        ({"on_event": "print"}, "a function that takes an event"),
+    ],
+)
+def test_open_says_what_is_wrong(wrong: dict[str, Any], said: str) -> None:
+    given: dict[str, Any] = {"session_id": "talk", "config": {}, "store": ":memory:", **wrong}
+    with pytest.raises(SessionError, match=said):
+        Session.open(given.pop("session_id"), **given)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "said"),
+    [
+        ("request", ["read_file"], "tools is a list of tool schemas, not str 'read_file'"),
+        ("request", [{"name": "read_file"}], "tools is a list"),
+        ("request", [[print]], r"tools\[0\] is a tool schema"),
+        ("recover", ["prompt is too long"], "the exception that your client raised"),
+        ("recover", [None], "the exception that your client raised"),
+        ("switch_model", [""], "needs the name of a model"),
+        ("switch_model", [None], "needs the name of a model"),
+        ("compress", [["the cranes"]], "focus is text"),
+        ("reset", [5], "session_id is text"),
+    ],
+)
+def test_a_method_says_what_is_wrong_and_changes_nothing(
+    method: str, arguments: list[Any], said: str, opened: Any
+) -> None:
+    session = opened()
+    session.add({"role": "user", "content": "Hello"})
+    before = (session.id, session.model, session.caching, session.window)
+    with pytest.raises(SessionError, match=said):
+        getattr(session, method)(*arguments)
+    assert (session.id, session.model, session.caching, session.window) == before
+    assert session.request()["messages"]
+
+
+def test_blocks_that_are_none_are_no_answer(opened: Any) -> None:
+    session = opened(dialect="anthropic")
+    session.add({"role": "user", "content": "Hello"})
+    with pytest.raises(MalformedAnswerError, match="a block that is none"):
+        session.record({"type": "message", "role": "assistant", "content": [5], "stop_reason": "end_turn"})
+
+
+def test_a_closed_session_is_not_switched(opened: Any) -> None:
+    session = opened(model="claude-sonnet-5")
+    caching = session.caching
+    session.close()
+    with pytest.raises(SessionError, match="is closed"):
+        session.switch_model("gpt-5.5")
+    assert session.caching == caching
