@@ -335,7 +335,7 @@ def test_silence_has_an_end(root: Path) -> None:
         agent = Agent(opened.session, model, opened.toolbox, patience=Patience(attempts=1))
         server.fail(Failure.SLOW_START, seconds=30)
         end = end_of(list(agent.ask("Hello")))
-        assert str(end.error) == "openai sent nothing for 0.2 s"
+        assert str(end.error) == f"openai at {server.openai_url} sent nothing for 0.2 s"
         model.close()
         assert_usable(opened, server)
 

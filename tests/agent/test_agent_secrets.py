@@ -93,4 +93,5 @@ def test_a_turn_that_failed_names_the_problem(root: Path) -> None:
         *_, end = agent.ask("Hello")
         agent.close()
     assert isinstance(end, TurnEnded)
-    assert str(end) == "custom answered 401: Incorrect API key provided. (check the API key)"
+    told = "answered 401: Incorrect API key provided. (check the API key)"
+    assert str(end) == f"custom at {server.openai_url} {told}"
