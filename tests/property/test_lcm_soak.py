@@ -406,7 +406,7 @@ DEFECTS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 def test_a_short_soak_passes_every_check(tmp_path: Path) -> None:
-    soak = run_soak(tmp_path, 260, 6)
+    soak = run_soak(tmp_path, 420, 8)
     for check in CHECKS.values():
         check(soak)
     soak.close()
@@ -415,7 +415,7 @@ def test_a_short_soak_passes_every_check(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("claim", CHECKS)
 def test_the_same_soak_with_a_defect_is_rejected(claim: str, tmp_path: Path) -> None:
-    soak = run_soak(tmp_path, 260, 6, **DEFECTS[claim])
+    soak = run_soak(tmp_path, 420, 8, **DEFECTS[claim])
     with pytest.raises(AssertionError):
         CHECKS[claim](soak)
     soak.close()

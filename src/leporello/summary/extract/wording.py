@@ -25,11 +25,13 @@ def one_line(text: str, length: int) -> str:
 def gist(text: str, length: int) -> str:
     """Return what a message begins with in substance: its first sentences, without markup, as one line."""
     bare = _FILLER.sub("", " ".join(_MARKUP.sub("", text[: 8 * length]).split()))
-    taken = ""
-    for match in _FIRST_SENTENCE.finditer(bare):
+    taken, position = "", 0
+    # Where no sentence ends after one place, none ends after a later one: searching on would only take time.
+    while match := _FIRST_SENTENCE.match(bare, position):
         if taken and len(taken) + len(match[0]) > length:
             break
         taken += match[0]
+        position = match.end()
     return one_line(taken or bare, length)
 
 
