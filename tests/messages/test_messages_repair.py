@@ -64,12 +64,14 @@ def flat(value: Any) -> list[Any]:
 
 
 def thinking_of(messages: list[Any]) -> list[Any]:
-    """Return the signed thinking blocks of the assistant, in order."""
+    """Return the signed thinking blocks of the assistant, in order; the content's own come before all others."""
     blocks: list[Any] = []
     for message in messages:
         if isinstance(message, dict) and message.get("role") == "assistant":
             parts = message.get("content") if isinstance(message.get("content"), list) else []
-            found = [p for p in parts or [] if isinstance(p, dict) and p.get("type") == "thinking"]
+            found = [
+                p for p in parts or [] if isinstance(p, dict) and p.get("type") in ("thinking", "redacted_thinking")
+            ]
             other = message.get("thinking_blocks")
             blocks += found or (other if isinstance(other, list) else [])
     return [b for b in blocks if isinstance(b, dict) and b.get("signature") and isinstance(b.get("thinking"), str)]

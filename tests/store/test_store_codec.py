@@ -31,6 +31,8 @@ TRICKY: list[dict[str, Any]] = [
     {"role": "user", "content": [{"type": "text", "text": "汉" * LONG}, {"type": "text", "text": "汉" * LONG}]},
     {"k" * (LONG + 1): "a long key", "\ud800": 1},
     {"0": {"0": "y" * LONG}, "list": [["z" * LONG]]},
+    {"\ud800\udc00": "a key of two halves", "\U00010000": "beside the same character as one"},
+    {"\ud800\udc00": {"content": "z" * LONG, "n": ["\ud83d\ude42", "\ud83d"]}},
 ]
 
 

@@ -1,7 +1,7 @@
 """The conversation as data: pure functions on plain dicts."""
 
 from leporello.messages.codes import RULES, Rule
-from leporello.messages.convert import canonical, from_anthropic, to_anthropic
+from leporello.messages.convert import anthropic_request, canonical, from_anthropic, to_anthropic
 from leporello.messages.fixed import (
     EMPTY_ASSISTANT,
     EMPTY_USER,
@@ -20,6 +20,7 @@ from leporello.messages.types import (
     Message,
     Part,
     ToolCall,
+    call_ids_of,
     is_system,
     parts_of,
     role_of,
@@ -44,6 +45,8 @@ __all__ = [
     "Rule",
     "ToolCall",
     "Violation",
+    "anthropic_request",
+    "call_ids_of",
     "canonical",
     "fingerprint",
     "from_anthropic",

@@ -46,11 +46,12 @@ def to_anthropic(messages: Sequence[Message]) -> tuple[dict[str, Any], dict[str,
 
     The list should be valid (see `violations`); MessageError names the place of what cannot be converted at all.
     """
-    request = _request(messages)
+    request = anthropic_request(messages)
     return request, _residue(messages, from_anthropic(request))
 
 
-def _request(messages: Sequence[Message]) -> dict[str, Any]:
+def anthropic_request(messages: Sequence[Message]) -> dict[str, Any]:
+    """Return the Anthropic request alone, for whoever does not need the way back."""
     system: list[Any] = []
     converted: list[Message] = []
     results: list[Any] | None = None  # the open message that holds tool results

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from leporello.messages.types import Message
 
 CACHE_CONTROL = "cache_control"
+_GONE = object()
 _ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
@@ -25,18 +26,17 @@ def without_private(message: Message) -> Message:
 
 def _stripped(value: dict[Any, Any] | list[Any]) -> Any:
     """Return a container without private keys and cache markers, the same object when it has none."""
-    items = value.items() if isinstance(value, dict) else enumerate(value)
-    kept: dict[Any, Any] = {}
-    same = True
-    for key, item in items:
+    changed: dict[Any, Any] = {}
+    for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         if isinstance(key, str) and (key[:1] == "_" or key == CACHE_CONTROL):
-            same = False
-            continue
-        kept[key] = _stripped(item) if isinstance(item, (dict, list)) else item
-        same = same and kept[key] is item
-    if same:
+            changed[key] = _GONE
+        elif isinstance(item, (dict, list)) and (stripped := _stripped(item)) is not item:
+            changed[key] = stripped
+    if not changed:
         return value
-    return kept if isinstance(value, dict) else list(kept.values())
+    if isinstance(value, list):
+        return [changed.get(index, item) for index, item in enumerate(value)]
+    return {key: changed.get(key, item) for key, item in value.items() if changed.get(key) is not _GONE}
 
 
 def fingerprint(message: Any) -> str:

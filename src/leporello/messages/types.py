@@ -79,6 +79,13 @@ def _is_thinking(part: Part) -> bool:
     return isinstance(kind, str) and kind in THINKING_TYPES
 
 
+def call_ids_of(message: Any) -> list[str]:
+    """Return the ids of the tool calls, "" where there is none, without reading their arguments."""
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    ids = [call.get("id") for call in calls if isinstance(call, dict)] if isinstance(calls, list) else []
+    return [id_ if isinstance(id_, str) else "" for id_ in ids]
+
+
 def tool_calls_of(message: Any) -> list[ToolCall]:
     """Return the tool calls that can be read; unreadable arguments become {}, with the text kept in `raw`."""
     calls = message.get("tool_calls") if isinstance(message, dict) else None

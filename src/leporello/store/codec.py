@@ -3,8 +3,8 @@
 The verbatim bytes of a message are compact JSON with every non-ASCII character escaped and the keys in the order they
 came in, so NUL, lone surrogates, large integers and floats survive. Long strings are kept once, by the hash of their
 content, compressed: in the stored body an empty string stands in their place, and `refs` says what belongs where. Since
-the references stand beside the body, no value of a message can be mistaken for one. A text with both halves of a
-surrogate pair as two characters, which JSON would read as one, is kept in the same way.
+the references stand beside the body, no value of a message can be mistaken for one. A message with both halves of a
+surrogate pair as two characters, which read as one when they are escaped, is kept whole and without escapes.
 """
 
 from __future__ import annotations
@@ -61,9 +61,7 @@ def verbatim(message: Any, path: str = "message") -> bytes:
 def encode(message: Any, path: str = "message") -> Encoded:
     """Return what is stored for a message; a value that is not JSON is refused with its path."""
     data = verbatim(message, path)
-    if len(data) < LONG and _ESCAPED_SURROGATE not in data:
-        return Encoded(data, _body(message, data))
-    texts = list(_strings_apart(message, ()))
+    texts = list(_long_strings(message, ())) if len(data) >= LONG and not _has_split_pair(message, data) else []
     if not texts:
         return Encoded(data, _body(message, data))
     short = message
@@ -118,6 +116,8 @@ def next_chain(chain: bytes, data: bytes) -> bytes:
 
 def _body(message: Any, data: bytes) -> bytes:
     """Return what is written: the verbatim bytes, or UTF-8 where they consist of escapes for a good part."""
+    if _has_split_pair(message, data):
+        return _WIDE_ENCODER.encode(message).encode("utf-8", "surrogatepass")
     if data.count(b"\\u") * _ESCAPES_WORTH_WRITING_OUT < len(data):
         return data
     try:
@@ -126,19 +126,31 @@ def _body(message: Any, data: bytes) -> bytes:
         return data
 
 
+def _has_split_pair(message: Any, data: bytes) -> bool:
+    """Tell whether both halves of a surrogate pair stand side by side, as two characters, anywhere in a message."""
+    if _ESCAPED_SURROGATE not in data:
+        return False
+    written = _WIDE_ENCODER.encode(message)
+    try:
+        written.encode()
+    except UnicodeEncodeError:
+        return _SPLIT_PAIR.search(written) is not None
+    return False  # whole characters only
+
+
 def _unpacked(body: bytes) -> bytes:
     return zlib.decompress(body) if body.startswith(_PACKED) else body
 
 
-def _strings_apart(value: Any, place: Path) -> Iterator[tuple[Path, str]]:
+def _long_strings(value: Any, place: Path) -> Iterator[tuple[Path, str]]:
     """Yield the strings that are kept beside the body, and where they belong."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, item in items:
         if isinstance(item, str):
-            if len(item) >= LONG or (not item.isascii() and _SPLIT_PAIR.search(item)):
+            if len(item) >= LONG:
                 yield (*place, key), item
         elif isinstance(item, (dict, list)):
-            yield from _strings_apart(item, (*place, key))
+            yield from _long_strings(item, (*place, key))
 
 
 def _replaced(value: Any, place: Path, text: str) -> Any:

@@ -19,7 +19,7 @@ from leporello.redact import redact, redact_value
 from leporello.store.search.stem import stem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from leporello.messages import Message
 
@@ -31,6 +31,7 @@ FTS_DDL = """CREATE VIRTUAL TABLE IF NOT EXISTS search USING fts5(text, content=
 
 _LONGEST_TERM = 128
 _DEEPEST_JSON = 100
+_LONGEST_REMEMBERED, _MOST_REMEMBERED = 24, 1 << 16
 
 # Scripts without spaces between words: Thai to Myanmar, Khmer, kana, Han, Yi, hangul and their extensions.
 _APART = (
@@ -58,7 +59,7 @@ _INVISIBLE = re.compile("[\u00ad\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u
 
 def prepared_text(message: Message) -> str:
     """Return the line of terms to index for a message: who speaks, the text, calls and their arguments; no secrets."""
-    return " ".join(stemmed_terms("\n".join(_redacted_pieces(message))))
+    return _stemmed("\n".join(_redacted_pieces(message)))
 
 
 def plain_text(message: Message) -> str:
@@ -68,13 +69,18 @@ def plain_text(message: Message) -> str:
 
 def stemmed_terms(text: str) -> list[str]:
     """Cut a text into index terms."""
-    return list(map(stem, folded_terms(text)))
+    return _stemmed(text).split()
 
 
 def folded_terms(text: str) -> list[str]:
     """Cut a text into terms without stemming them: what an exact search compares."""
-    terms = text.encode().translate(_ASCII).decode().split() if text.isascii() else _terms(text)
-    return terms if max(map(len, terms), default=0) <= _LONGEST_TERM else list(_cut(terms))
+    terms: list[str] = []
+    for piece in _pieces(text):
+        if piece.isascii() and len(piece) <= _LONGEST_TERM:
+            terms.append(piece)
+        else:
+            terms += _terms(piece)
+    return terms
 
 
 def set_apart(term: str) -> bool:
@@ -82,26 +88,49 @@ def set_apart(term: str) -> bool:
     return _ALONE.fullmatch(term) is not None
 
 
-def _terms(text: str) -> list[str]:
-    """Cut a text: between ASCII separators stand mostly words of ASCII letters, and only the others are looked into."""
-    whole = text.casefold()
-    if _IN_PIECES.search(whole):
-        whole = _PIECES.sub(lambda match: unicodedata.normalize("NFC", match[0]), whole)
-    plain = _INVISIBLE.sub("", whole).encode("utf-8", "surrogatepass").translate(_ASCII)
-    terms: list[str] = []
-    for piece in plain.decode("utf-8", "surrogatepass").split():
-        if piece.isascii():
-            terms.append(piece)
-        elif _CHARACTERS.fullmatch(piece):
-            terms += piece
-        else:
-            terms += _words(piece)
-    return terms
+def _stemmed(text: str) -> str:
+    return " ".join(filter(None, map(_STEMMED.__getitem__, _pieces(text))))
+
+
+def _pieces(text: str) -> list[str]:
+    """Split a text at what separates in ASCII: mostly into words in lower case, and into runs of other scripts."""
+    return text.encode("utf-8", "surrogatepass").translate(_ASCII).decode("utf-8", "surrogatepass").split()
+
+
+def _terms(piece: str) -> Iterable[str]:
+    return _remembered_terms(piece) if len(piece) <= _LONGEST_REMEMBERED else _cut_terms(piece)
 
 
 @lru_cache(maxsize=1 << 14)
-def _words(piece: str) -> tuple[str, ...]:
-    return tuple(map(_folded, _TERM.findall(piece)))
+def _remembered_terms(piece: str) -> tuple[str, ...]:
+    return tuple(_cut_terms(piece))
+
+
+def _cut_terms(piece: str) -> Iterator[str]:
+    """Cut a piece into terms; one that is too long is cut again."""
+    whole = piece.casefold()
+    if _IN_PIECES.search(whole):
+        whole = _PIECES.sub(lambda match: unicodedata.normalize("NFC", match[0]), whole)
+    whole = _INVISIBLE.sub("", whole)
+    terms = whole if _CHARACTERS.fullmatch(whole) else [_folded(term) for term in _TERM.findall(whole)]
+    for term in terms:
+        for start in range(0, len(term), _LONGEST_TERM):
+            yield term[start : start + _LONGEST_TERM]
+
+
+class _Stemmed(dict[str, str]):
+    """The index terms of pieces, as one line each; the same pieces occur again and again, so they are remembered."""
+
+    def __missing__(self, piece: str) -> str:
+        line = " ".join(map(stem, _terms(piece)))
+        if len(piece) <= _LONGEST_REMEMBERED:
+            if len(self) >= _MOST_REMEMBERED:
+                self.clear()
+            self[piece] = line
+        return line
+
+
+_STEMMED = _Stemmed()
 
 
 def _folded(term: str) -> str:
@@ -110,12 +139,6 @@ def _folded(term: str) -> str:
         return term
     plain = _INVISIBLE.sub("", unicodedata.normalize("NFKD", term)).casefold()
     return _SEPARATOR.sub("", plain) or term
-
-
-def _cut(terms: list[str]) -> Iterator[str]:
-    for term in terms:
-        for start in range(0, len(term), _LONGEST_TERM):
-            yield term[start : start + _LONGEST_TERM]
 
 
 def _redacted_pieces(message: Message) -> Iterator[str]:

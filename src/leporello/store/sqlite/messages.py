@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from leporello.messages import fingerprint
 from leporello.store.match import full_plan
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 PAGE: Final = 256
 REMEMBERED: Final = 256
+_K = TypeVar("_K")
+_V = TypeVar("_V")
 _NEW = Conversation(id=0, owner="", next_seq=1, chain=b"", revision=0, ended=False)
 
 
@@ -36,10 +38,13 @@ class Messages(Part):
 
     _readings: OrderedDict[tuple[str, str], Reading]
     """What is remembered of the lists that were stored since this store was opened."""
+    _called: OrderedDict[tuple[str, str], dict[str, str]]
+    """The names of the tools that were called last, by the ids of the calls; the rows know them too."""
 
     def append(self, conversation: str, messages: Sequence[Message], *, owner: str = "") -> tuple[str, ...]:
         """Append messages by position, for a host that knows what is new; returns their ids."""
-        tools = call_names(messages)
+        key, called = (owner, conversation), call_names(messages)
+        tools = self._called.get(key, {}) | called
         if not are_named(messages, tools):
             tools |= self._recent_calls(conversation, owner)
         prepared = [prepare(message, f"messages[{n}]", tools) for n, message in enumerate(messages)]
@@ -57,11 +62,13 @@ class Messages(Part):
         known |= dict(zip(new, numbers, strict=False))
         said = iter(numbers[len(new) :])
         stored = [known[row.seen.fingerprint] if row.seen.system else next(said) for row in prepared]
-        reading = self._readings.get((owner, conversation))
+        reading = self._readings.get(key)
         if reading and reading.version == found.version:
             now = (found.id, found.revision + 1)
             longer = extended(reading, messages, [row.seen for row in prepared], stored, now)
-            self._remember((owner, conversation), longer)
+            self._remember(key, longer)
+        if called:
+            _keep(self._called, key, called)
         return tuple(f"m{number}" for number in stored)
 
     def ingest(
@@ -200,11 +207,8 @@ class Messages(Part):
         """Keep what was read from a list for the next time; of many conversations, the last ones."""
         if reading is None:
             self._readings.pop(key, None)
-            return
-        self._readings[key] = reading
-        self._readings.move_to_end(key)
-        while len(self._readings) > REMEMBERED:
-            self._readings.popitem(last=False)
+        else:
+            _keep(self._readings, key, reading)
 
     def _recent_calls(self, conversation: str, owner: str) -> dict[str, str]:
         """Return the names of the tools that were called last."""
@@ -240,6 +244,14 @@ class Messages(Part):
             with self._db.read() as connection:
                 page = load(connection, numbers[start : start + PAGE])
             yield from page.values()
+
+
+def _keep(memory: OrderedDict[_K, _V], key: _K, value: _V) -> None:
+    """Remember something, and forget what was not touched for longest."""
+    memory[key] = value
+    memory.move_to_end(key)
+    while len(memory) > REMEMBERED:
+        memory.popitem(last=False)
 
 
 def _plan(

@@ -38,6 +38,7 @@ class SQLiteStore(Conversations, Messages, Nodes, Windows, Artifacts, Work, Inde
         self._db = Database(path, read_only=read_only, busy_seconds=busy_seconds)
         self._clock = clock
         self._readings = OrderedDict()
+        self._called = OrderedDict()
 
     @property
     def url(self) -> str:
