@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
 
-from leporello.agent.tools.text import Clip, Limits, one_line, printed, visible
+from leporello.agent.tools.text import Clip, Limits, one_line, printed
+from leporello.messages.visible import visible
 
 OBEYED = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"

@@ -39,6 +39,17 @@ def test_a_file_has_a_story(leporello: Leporello, folded: Path) -> None:
     assert "read  (m14, in n" in shown.out
 
 
+def test_a_file_of_a_conversation_that_was_only_stored_has_a_story_too(leporello: Leporello, folded: Path) -> None:
+    function = {"name": "write_file", "arguments": '{"path": "src/yard/gate.py", "content": "x = 1"}'}
+    call = {"id": "call_1", "type": "function", "function": function}
+    store = open_store(folded)
+    store.append("yard", [{"role": "user", "content": "write it"}, {"role": "assistant", "tool_calls": [call]}])
+    store.append("yard", [{"role": "tool", "tool_call_id": "call_1", "content": "written"}])
+    store.close()
+    found = leporello("describe", "file:src/yard/gate.py", "--store", folded, "--json").json
+    assert (found["kind"], found["conversation"]) == ("file", "yard")
+
+
 def test_a_file_is_told_of_the_conversation_that_is_named(leporello: Leporello, folded: Path) -> None:
     store = open_store(folded)
     store.append("yard", [{"role": "user", "content": "hello"}])

@@ -97,10 +97,11 @@ def test_conversations_of_others_are_searched_when_their_owner_is_named(leporell
 
 def test_escape_sequences_do_not_reach_the_terminal(leporello: Leporello, folded: Path) -> None:
     store = open_store(folded)
-    store.append("yard", [{"role": "user", "content": "quay \x1b]0;owned\x07 \ud800 end"}])
+    store.append("yard", [{"role": "user", "content": "quay \x1b]0;owned\x07 \ud800 \u202eturned\u2066 end"}])
     store.close()
     done = leporello("grep", "quay", "--store", folded)
-    assert "\x1b" not in done.out
+    assert not set("\x1b\u202e\u2066") & set(done.out)
+    assert "<U+202E>turned" in done.out
     assert leporello("grep", "quay", "--store", folded, "--json").json["results"], "half a character is no problem"
 
 

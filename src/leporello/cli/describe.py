@@ -6,9 +6,10 @@ from typing import Any
 
 import click
 
-from leporello.cli.shown import counted, on_one_line, print_json, printable
+from leporello.cli.shown import counted, on_one_line, print_json
 from leporello.cli.store_options import conversation, json_option, opened, owner_option, store_option
 from leporello.cli.stores import ask, home_of
+from leporello.messages.visible import visible
 
 _BEGINNING = 90
 
@@ -38,7 +39,7 @@ def command(name: str, key: str | None, address: str | None, owner: str | None, 
     if as_json:
         print_json(answer)
         return
-    click.echo("\n".join(printable(line) for line in _lines(answer)))
+    click.echo("\n".join(visible(line) for line in _lines(answer)))
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:

@@ -6,10 +6,11 @@ from typing import Any
 
 import click
 
-from leporello.cli.shown import print_json, printable
+from leporello.cli.shown import print_json
 from leporello.cli.store_options import json_option, opened, owner_option, store_option
 from leporello.cli.stores import ask, home_of
 from leporello.lcm.dag import flat_text
+from leporello.messages.visible import visible
 
 
 @click.command(name="expand")
@@ -39,7 +40,7 @@ def command(
         return
     for entry in answer["messages"]:
         click.echo(click.style(_head(entry), bold=True))
-        click.echo(printable(_text(entry)) + "\n")
+        click.echo(visible(_text(entry)) + "\n")
     if not answer["complete"]:
         click.echo(
             f"more: leporello expand {name} --cursor {answer['cursor']}, or a larger --max-tokens "

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import click
 
 from leporello.cli.private_file import new_private_file
-from leporello.cli.shown import counted, print_json, printable, waiting, watched
+from leporello.cli.shown import counted, print_json, waiting, watched
 from leporello.cli.store_options import age, json_option, opened, owner_option, store_option
+from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
     from leporello.store import Deletion, Store
@@ -69,7 +70,7 @@ def _export(store: Store, planned: list[Deletion], bundle: Path) -> None:
 def _print(planned: list[Deletion], exported: str | None, *, done: bool) -> None:
     for one in planned:
         what = "the whole conversation" if one.whole else f"seq {one.first_seq} to {one.last_seq}"
-        click.echo(f"  {printable(one.conversation)}: {what}, {counted(one.messages, 'message')}")
+        click.echo(f"  {visible(one.conversation)}: {what}, {counted(one.messages, 'message')}")
     total = counted(sum(one.messages for one in planned), "message")
     if not planned:
         click.echo("nothing is that old")

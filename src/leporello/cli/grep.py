@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leporello.cli.shown import on_one_line, print_json, printable
+from leporello.cli.shown import on_one_line, print_json
 from leporello.cli.store_options import conversation, json_option, opened, owner_option, seconds_of, store_option
 from leporello.cli.stores import ask
+from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
     from leporello.store import Store
@@ -110,10 +111,10 @@ def _print(answer: dict[str, Any]) -> None:
     for hit in answer["results"]:
         where = f"in {hit['node']}" if hit["node"] else "not folded"
         who = " ".join(filter(None, (hit["role"], hit["name"])))
-        head = f"{click.style(hit['id'], bold=True)}  {where}  {printable(who)}  {hit['time']}"
-        click.echo(f"{head}  {click.style(printable(hit['conversation'] or ''), dim=True)}")
+        head = f"{click.style(hit['id'], bold=True)}  {where}  {visible(who)}  {hit['time']}"
+        click.echo(f"{head}  {click.style(visible(hit['conversation'] or ''), dim=True)}")
         click.echo(f"    {on_one_line(hit['snippet'], _SNIPPET)}")
     if answer.get("note"):
-        click.echo(f"leporello: {printable(answer['note'])}", err=True)
+        click.echo(f"leporello: {visible(answer['note'])}", err=True)
     if answer["cursor"]:
         click.echo(f"more: the same command with --cursor {shlex.quote(answer['cursor'])}", err=True)

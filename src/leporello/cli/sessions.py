@@ -12,9 +12,10 @@ import click
 
 from leporello.cli.private_file import new_private_file
 from leporello.cli.sessions_import import read_in
-from leporello.cli.shown import counted, moment, on_one_line, print_json, printable, timestamp, waiting, watched
+from leporello.cli.shown import counted, moment, on_one_line, print_json, timestamp, waiting, watched
 from leporello.cli.store_options import conversation, json_option, opened, owner_option, store_option
 from leporello.lcm.dag import flat_text
+from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,7 +77,7 @@ def show(key: str, last: int, address: str | None, owner: str | None, as_json: b
     for name, value in facts.items():
         if value not in ("", None, {}, []):
             text = ", ".join(value) if isinstance(value, list) else str(value)
-            click.echo(f"{name.replace('_', ' '):<16} {printable(text)}")
+            click.echo(f"{name.replace('_', ' '):<16} {visible(text)}")
     for row in rows:
         click.echo(f"  {click.style(row.id, bold=True)} {row.role}: {on_one_line(flat_text(row.message), _LINE)}")
 
@@ -130,7 +131,7 @@ def import_command(file: Path, name: str | None, address: str | None, owner: str
         if as_json:
             print_json([_described(info) for info in infos])
         for info in infos if not as_json else ():
-            click.echo(f"imported {printable(info.key)}: {counted(info.messages, 'message')}")
+            click.echo(f"imported {visible(info.key)}: {counted(info.messages, 'message')}")
 
 
 @command.command()
@@ -153,10 +154,10 @@ def delete(key: str, yes: bool, address: str | None, owner: str | None, as_json:
     if as_json:
         print_json({"deleted": yes, **asdict(gone)})
     elif yes:
-        click.echo(f"deleted {printable(info.key)}: {counted(gone.messages, 'message')}")
+        click.echo(f"deleted {visible(info.key)}: {counted(gone.messages, 'message')}")
     else:
         click.echo(
-            f"would delete {printable(info.key)}: {counted(gone.messages, 'message')}, "
+            f"would delete {visible(info.key)}: {counted(gone.messages, 'message')}, "
             f"{counted(info.nodes, 'summary node')}; nothing was changed, add --yes to do it"
         )
 
@@ -206,5 +207,5 @@ def _print_list(infos: list[ConversationInfo]) -> None:
     for info in infos:
         cells = [info.key, *([info.owner] if owned else []), f"{info.messages:,}", f"{info.nodes:,}"]
         cells += [moment(info.updated), "ended" if info.ended else ""]
-        table.add_row(*(Text(printable(cell)) for cell in cells))
+        table.add_row(*(Text(visible(cell)) for cell in cells))
     Console(width=None if sys.stdout.isatty() else 160).print(table)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -11,26 +10,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from leporello.messages.visible import visible
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 _T = TypeVar("_T")
 
-# Stored text comes from tools and strangers: escape sequences must not reach the terminal, halves of characters
-# cannot be written.
-_UNPRINTABLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
 
 
-def printable(text: str) -> str:
-    """Return a text with what a terminal would obey, or could not show, replaced."""
-    return _UNPRINTABLE.sub("�", text.replace("\r\n", "\n"))
-
-
 def on_one_line(text: str, length: int) -> str:
     """Return the beginning of a text, on one line."""
-    words = " ".join(printable(text[: 8 * length]).split())
+    words = " ".join(visible(text[: 8 * length]).split())
     return words if len(words) <= length and len(text) <= 8 * length else words[: length - 1].rstrip() + "…"
 
 

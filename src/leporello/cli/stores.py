@@ -12,6 +12,7 @@ from leporello.config import Config
 from leporello.config.model import Lcm
 from leporello.errors import QueryError, StoreError
 from leporello.lcm import LCMEngine
+from leporello.lcm.artifacts import Trail
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -71,7 +72,9 @@ def _has_node(store: Store, conversation: str, name: str, owner: str) -> bool:
 
 
 def _knows_file(store: Store, path: str, owner: str) -> str | None:
-    for info in store.conversations(owner=owner):
-        if path and store.artifacts(info.key, owner=owner, kind="file", query=path, limit=1):
+    """Return the youngest conversation that touched a file; what a trail still lacks is gathered first."""
+    for info in store.conversations(owner=owner) if path else ():
+        Trail(lambda: store, info.key, owner).catch_up()
+        if store.artifacts(info.key, owner=owner, kind="file", query=path, limit=1):
             return info.key
     return None

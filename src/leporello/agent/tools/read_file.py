@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from io import BufferedReader, FileIO
 from typing import TYPE_CHECKING, Any, Final
 
-from leporello.agent.tools.text import one_line, visible
+from leporello.agent.tools.text import one_line
 from leporello.agent.tools.tool import Action, Tool
 from leporello.errors import ToolError
+from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
     from leporello.agent.tools.tool import Stop

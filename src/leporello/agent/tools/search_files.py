@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leporello.agent.tools.matching import Matcher, OutOfTimeError, literal, matches_glob, name_matcher, regex
-from leporello.agent.tools.text import counted, one_line, visible
+from leporello.agent.tools.text import counted, one_line
 from leporello.agent.tools.tool import Action, Tool
 from leporello.agent.tools.workspace import open_file
 from leporello.errors import ToolError
+from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

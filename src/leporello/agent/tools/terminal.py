@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 from leporello.agent.tools.bounds import bounded, can_bound, writable_folders
 from leporello.agent.tools.environment import command_environment
 from leporello.agent.tools.process import Ran, run
-from leporello.agent.tools.text import one_line, visible
+from leporello.agent.tools.text import one_line
 from leporello.agent.tools.tool import Action, Tool
 from leporello.errors import ToolError
+from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

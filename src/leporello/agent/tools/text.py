@@ -1,9 +1,4 @@
-"""Text from files and programs, made safe to show and short enough to read.
-
-Nothing that a terminal would obey, and nothing invisible that a reader would obey without seeing it, is passed on:
-control characters become pictures (␛); marks and overrides of direction, separators that break lines, and characters
-without any width, tags and selectors among them, are written out (<U+202E>). Joiners stay: scripts and emoji need them.
-"""
+"""Text from files and programs, made safe to show and short enough to read."""
 
 from __future__ import annotations
 
@@ -12,6 +7,8 @@ import re
 from collections import deque
 from dataclasses import dataclass, field
 from typing import Final
+
+from leporello.messages.visible import visible
 
 _ESCAPES: Final = re.compile(
     r"\x1b(?:"
@@ -22,26 +19,8 @@ _ESCAPES: Final = re.compile(
     r"|\x9b[0-?]*[ -/]*[@-~]"
 )
 _OVERSTRUCK: Final = re.compile(r"[^\n]\x08")
-_UNSAFE: Final = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    r"\ud800-\udfff\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
-    r"|(?<![\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"  # a form of a Chinese character
-)
-_DELETE, _LAST_C0, _PICTURES = 0x7F, 0x1F, 0x2400
 _FOLLOWERS: Final = bytes(range(0x80, 0xC0))  # the second to fourth bytes of a character
 _decoder: Final = codecs.getincrementaldecoder("utf-8")
-
-
-def visible(text: str) -> str:
-    """Return a text with every character that is obeyed instead of shown made visible."""
-    return _UNSAFE.sub(_picture, text.replace("\r\n", "\n"))
-
-
-def _picture(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code <= _LAST_C0:
-        return chr(_PICTURES + code)
-    return "␡" if code == _DELETE else f"<U+{code:04X}>"
 
 
 def one_line(text: str, length: int = 200) -> str:

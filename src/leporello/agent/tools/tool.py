@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
 from leporello.agent.tools.arguments import checked
-from leporello.agent.tools.text import one_line, visible
+from leporello.agent.tools.text import one_line
+from leporello.messages.visible import visible
 
 
 class Stop(Protocol):

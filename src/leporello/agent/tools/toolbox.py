@@ -11,9 +11,10 @@ from leporello.agent.tools.environment import own_secrets, without_secrets
 from leporello.agent.tools.read_file import read_file
 from leporello.agent.tools.search_files import search_files
 from leporello.agent.tools.terminal import terminal
-from leporello.agent.tools.text import Clip, Limits, visible
+from leporello.agent.tools.text import Clip, Limits
 from leporello.agent.tools.write_file import write_file
 from leporello.errors import ToolError
+from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

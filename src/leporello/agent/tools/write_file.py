@@ -9,10 +9,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from leporello.agent.tools.text import counted, visible
+from leporello.agent.tools.text import counted
 from leporello.agent.tools.tool import Action, Tool
 from leporello.agent.tools.workspace import explained
 from leporello.errors import ToolError
+from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
     from leporello.agent.tools.workspace import Spot, Workspace

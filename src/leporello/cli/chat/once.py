@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from leporello.agent.events import Retrying, TextPiece, ToolFinished, TurnEnded
-from leporello.agent.tools.text import visible
 from leporello.cli.chat.interrupts import interrupts, proper_end
 from leporello.cli.chat.opening import model_note, opened
 from leporello.cli.chat.screen import Screen
 from leporello.cli.chat.warned import warnings_to
 from leporello.cli.shown import print_json
 from leporello.events import CompactionFinished, Event, Notice, SummaryFellBack
+from leporello.messages.visible import visible
 from leporello.session.events import WindowCorrected
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from rich.padding import Padding
 from rich.spinner import Spinner
 from rich.text import Text
 
-from leporello.agent.tools.text import counted, shortened, visible
+from leporello.agent.tools.text import counted, shortened
+from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

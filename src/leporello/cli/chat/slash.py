@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from rich.table import Table
 from rich.text import Text
 
-from leporello.agent.tools.text import visible
 from leporello.cli.chat.usage import usage_table
 from leporello.cli.chat.view import not_folded
 from leporello.cli.shown import moment, on_one_line
 from leporello.messages import text_of
+from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
     from leporello.cli.chat.chat import Chat

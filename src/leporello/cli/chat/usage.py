@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from leporello.agent.tools.text import visible
 from leporello.cli.shown import counted
+from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
     from leporello.session.accounts import SessionUsage, Spent
