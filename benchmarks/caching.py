@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import random
 import sys
 from copy import deepcopy
 from itertools import chain
@@ -36,6 +35,7 @@ from leporello.caching.blocks import Block, blocks_of
 from leporello.config.model import PromptCaching
 from leporello.messages import Message, repair, role_of
 from leporello.prices import cost
+from leporello.testing.tool_session import tool_session
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ LENGTH, FASTER_BAR = 10_000, 20.0
 LENGTHS = (1_000, 10_000, 100_000)
 TURNS, WINDOW, READ_BAR = 300, 100_000, 0.90
 ROUNDS = 7
-WORDS = ("berth", "crane", "load", "manifest", "slot", "tide", "gate", "4711", "release", "v2")
 TOOLS = [{"type": "function", "function": {"name": "read", "description": "Read a file.", "parameters": {}}}]
 UNMARKED_RESULTS = ("openrouter", "system_and_3")  # this pair marks no tool results, so calls in a row cost it
 ROUTES = (
@@ -75,7 +74,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     passed = marking()
     watching()
-    passed &= reading("300 turns", conversation())
+    passed &= reading(f"{TURNS} turns", tool_session(TURNS, answer_words=60, result_words=150))
     if options.data and (real := list(real_messages(options.data))):
         passed &= reading(f"{len(real):,} real messages", iter(real))
     return 0 if passed else 1
@@ -193,35 +192,6 @@ def price(uses: Sequence[CacheUse], model: str) -> float:
         for use in uses
     ]
     return sum(filter(None, dollars))
-
-
-def conversation() -> Iterator[Message]:
-    """Yield the messages of so many turns: a question, one to three rounds of calls, an answer."""
-    rng = random.Random(7)
-    for turn in range(TURNS):
-        yield {"role": "user", "content": f"Question {turn}: {words(rng, 30)}"}
-        for number in range(rng.randint(1, 3)):
-            calls = 30 if turn % 40 == 39 and not number else rng.randint(1, 4)
-            yield from called(rng, f"{turn}_{number}", calls)
-        yield {"role": "assistant", "content": f"Answer {turn}: {words(rng, 60)}"}
-
-
-def called(rng: random.Random, name: str, calls: int) -> Iterator[Message]:
-    made = [
-        {
-            "id": f"call_{name}_{n}",
-            "type": "function",
-            "function": {"name": "read", "arguments": json.dumps({"path": f"src/{words(rng, 1)}_{n}.py"})},
-        }
-        for n in range(calls)
-    ]
-    yield {"role": "assistant", "content": None, "tool_calls": made}
-    for call in made:
-        yield {"role": "tool", "tool_call_id": call["id"], "content": words(rng, 150)}
-
-
-def words(rng: random.Random, count: int) -> str:
-    return " ".join(rng.choices(WORDS, k=count))
 
 
 def real_messages(path: Path) -> Iterator[Message]:

@@ -7,8 +7,7 @@ turn, which is more than Anthropic's lookback of twenty blocks.
 from __future__ import annotations
 
 import json
-import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
@@ -21,6 +20,7 @@ from leporello.caching import CachePolicy, CacheUse, PrefixTracker, ProviderCach
 from leporello.caching.blocks import Block, blocks_of
 from leporello.config.model import PromptCaching
 from leporello.messages import Message, role_of
+from leporello.testing.tool_session import tool_session
 
 TURNS = 300
 WINDOW = 60_000
@@ -39,42 +39,13 @@ class Sent:
     burst: bool
 
 
-def conversation() -> Iterator[Message]:
-    """Yield the messages of so many turns: a question, one to three rounds of calls, an answer."""
-    rng = random.Random(7)
-    for turn in range(TURNS):
-        yield {"role": "user", "content": f"Question {turn}: {words(rng, 30)}"}
-        for number in range(rng.randint(1, 3)):
-            calls = 30 if turn % 40 == 39 and not number else rng.randint(1, 4)
-            yield from called(rng, f"{turn}_{number}", calls)
-        yield {"role": "assistant", "content": f"Answer {turn}: {words(rng, 40)}"}
-
-
-def called(rng: random.Random, name: str, calls: int) -> Iterator[Message]:
-    made = [
-        {
-            "id": f"call_{name}_{n}",
-            "type": "function",
-            "function": {"name": "read", "arguments": json.dumps({"path": f"src/{words(rng, 1)}_{n}.py"})},
-        }
-        for n in range(calls)
-    ]
-    yield {"role": "assistant", "content": None, "tool_calls": made}
-    for call in made:
-        yield {"role": "tool", "tool_call_id": call["id"], "content": words(rng, 60)}
-
-
-def words(rng: random.Random, count: int) -> str:
-    return " ".join(rng.choices(("berth", "crane", "load", "manifest", "slot", "tide", "gate", "4711", "v2"), k=count))
-
-
 @cache
 def windows() -> tuple[tuple[Message, ...], ...]:
     """Return the window of every request, folded by the compressor; the same for every strategy."""
     engine = ContextCompressor(WINDOW)
     window: list[Message] = [{"role": "system", "content": "You work on a port's software. " * 300}]
     sent: list[tuple[Message, ...]] = []
-    for message in conversation():
+    for message in tool_session(TURNS):
         if role_of(message) == "assistant":
             if engine.should_compress(sum(map(size, window))):
                 window = engine.compress(window)
