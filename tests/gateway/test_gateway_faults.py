@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx2
@@ -23,20 +24,48 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from tests.gateway.conftest import Wire
+
     from leporello.testing.model_server import Request
 
 SOAK = bool(os.environ.get("LEPORELLO_SOAK"))
 KILLS = 50 if SOAK else 9
 WINDOW = 16_000
+HALF_A_STREAM = 'data: {"id": "1", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Half an"}}]}\n\n'
+PROVIDER = r"""
+import sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self):
+        self.rfile.read(int(self.headers["content-length"]))
+        self.send_response(200)
+        self.send_header("content-type", "text/event-stream")
+        self.send_header("transfer-encoding", "chunked")
+        self.end_headers()
+        self.wfile.write(b"%x\r\n%b\r\n" % (len(sys.argv[1]), sys.argv[1].encode()))
+        time.sleep(600)
+
+    def log_message(self, *args):
+        pass
+
+server = HTTPServer(("127.0.0.1", 0), Handler)
+print(f"provider on http://127.0.0.1:{server.server_port}", flush=True)
+server.serve_forever()
+"""
+"""A provider that says half of its answer, and then nothing until it is killed."""
 
 
 class Process:
     """`leporello serve` in a process of its own."""
 
-    def __init__(self, folder: Path, upstream: ModelServer, *, most_bytes: int | None = None, **gateway: Any) -> None:
+    def __init__(self, folder: Path, upstream: str, **gateway: Any) -> None:
         self.store = folder / "store.db"
-        one = {"base_url": upstream.openai_url, "api_key_env": "UPSTREAM_KEY"}
-        settings = {"windows": {"m": WINDOW}, "gateway": {"upstreams": {"openai": one}, **gateway}}
+        one = {"base_url": upstream, "api_key_env": "UPSTREAM_KEY"}
+        model = {"default": "m", "provider": "openai", "base_url": upstream}
+        settings = {"windows": {"m": WINDOW}, "model": model, "gateway": {"upstreams": {"openai": one}, **gateway}}
         config = folder / "gateway.yaml"
         config.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML
         command = ["serve", "--port", "0", "--config", str(config), "--store", str(self.store)]
@@ -45,7 +74,6 @@ class Process:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
-            preexec_fn=None if most_bytes is None else lambda: _starve(most_bytes),  # noqa: PLW1509 - no threads there
         )
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
@@ -83,14 +111,14 @@ class Process:
         body = {"model": "m", "messages": talk}
         return httpx2.post(f"{self.address}/v1/chat/completions", json=body, timeout=60)
 
-
-def _starve(most_bytes: int) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+    def room_on_disk(self, most_bytes: int = resource.RLIM_INFINITY) -> None:
+        """Let no file of the process grow beyond this."""
+        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
 
 
 @contextmanager
-def served(folder: Path, upstream: ModelServer, **options: Any) -> Iterator[Process]:
-    process = Process(folder, upstream, **options)
+def served(folder: Path, upstream: ModelServer | str, **options: Any) -> Iterator[Process]:
+    process = Process(folder, upstream if isinstance(upstream, str) else upstream.openai_url, **options)
     try:
         yield process
     finally:
@@ -221,19 +249,138 @@ def test_a_slow_provider_is_given_up(tmp_path: Path) -> None:
         talk.append({"role": "assistant", "content": gateway.ask(talk)})
 
 
-def test_a_full_disk_acknowledges_nothing_that_it_does_not_keep(tmp_path: Path) -> None:
+def test_a_provider_that_is_silent_in_the_middle_is_given_up(tmp_path: Path, wire: Wire) -> None:
+    talk: list[Any] = [{"role": "user", "content": question(0)}]
+    wire.headers = {"content-type": "text/event-stream"}
+    wire.chunks = [HALF_A_STREAM.encode(), threading.Event()]
+    with served(tmp_path, wire.openai_url, limits={"seconds": 0.5}) as gateway:
+        with pytest.raises((openai.APIError, httpx2.HTTPError)):
+            gateway.ask(talk, lambda: None)
+        assert wire.left.wait(30)
+        gateway.stop()
+    with ModelServer() as upstream, served(tmp_path, upstream) as gateway:
+        talk.append({"role": "assistant", "content": gateway.ask(talk)})
+    check_kept(tmp_path / "store.db", talk)
+
+
+@contextmanager
+def provider(*command: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """Run a provider in a process of its own; returns it and its port."""
+    process = subprocess.Popen([sys.executable, *command], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        yield process, int(re.findall(r":(\d+)", line)[0])
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_a_provider_that_is_killed_and_comes_back(tmp_path: Path) -> None:
+    """In the middle of a stream, then down for a while: the client learns it each time, and nothing is lost."""
+    talk: list[Any] = [{"role": "user", "content": question(0)}]
+    with ExitStack() as stack:
+        dying, port = stack.enter_context(provider("-c", PROVIDER, HALF_A_STREAM))
+        gateway = stack.enter_context(served(tmp_path, f"http://127.0.0.1:{port}/v1"))
+        with pytest.raises((openai.APIError, httpx2.HTTPError)):
+            gateway.ask(talk, dying.kill)
+        dying.wait()
+        for _ in range(2):
+            got = gateway.post(talk)
+            assert (got.status_code, got.headers["retry-after"]) == (502, "5")
+            assert got.json()["error"]["message"] == "the provider cannot be reached."
+        stack.enter_context(provider("-m", "leporello.testing.model_server", "--port", str(port)))
+        for number in range(1, 3):
+            talk.append({"role": "assistant", "content": gateway.ask(talk)})
+            talk.append({"role": "user", "content": question(number)})
+        talk.append({"role": "assistant", "content": gateway.ask(talk)})
+        assert gateway.stop() == 0
+    check_kept(tmp_path / "store.db", talk)
+
+
+def stored(path: Path, key: str) -> list[Any]:
+    """Return what the store has of a conversation, seen from another process."""
+    with closing(open_store(path)) as store:
+        return [row.message["content"] for row in store.messages(key)]
+
+
+def check_acknowledged(path: Path, key: str, talk: list[Any]) -> None:
+    """Everything that was acknowledged is stored, once and in order; a message without an answer may be, too."""
+    kept, said = stored(path, key), [one["content"] for one in talk]
+    assert kept in (said, said[:-1])
+
+
+def says(number: int) -> str:
+    return f"{number} " + os.urandom(4000).hex()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_full_disk_acknowledges_nothing_that_it_does_not_keep(stream: bool, tmp_path: Path) -> None:
+    """Again and again: the disk is full, the client learns it, room is made (or it is killed), the talk goes on."""
     talk: list[Any] = []
+    problems: list[Exception] = []
+    on_chunk = (lambda: None) if stream else None
     with ModelServer() as upstream:
-        with served(tmp_path, upstream, most_bytes=700_000) as gateway:
-            while True:
-                talk.append({"role": "user", "content": f"{len(talk)} " + os.urandom(4000).hex()})
-                got = gateway.post(talk)
-                if got.status_code != 200:
-                    break
-                talk.append(got.json()["choices"][0]["message"])
-                assert len(talk) < 200
-            assert got.status_code == 503
-            gateway.kill()
+        for life in range(3):
+            with served(tmp_path, upstream) as gateway:
+                for fill in range(1 + 3 * life, 4 + 3 * life):
+                    gateway.room_on_disk(300_000 * fill)
+                    while len(problems) < fill:
+                        assert len(talk) < 600
+                        if not talk or talk[-1]["role"] == "assistant":
+                            talk.append({"role": "user", "content": says(len(talk))})
+                        try:
+                            talk.append({"role": "assistant", "content": gateway.ask(talk, on_chunk)})
+                        except (openai.APIError, httpx2.HTTPError) as error:
+                            problems.append(error)
+                    check_acknowledged(tmp_path / "store.db", conversation(tmp_path), talk)
+                gateway.kill()
         with served(tmp_path, upstream) as gateway:
             talk.append({"role": "assistant", "content": gateway.ask(talk)})
+    refused = [problem for problem in problems if isinstance(problem, openai.APIStatusError)]
+    assert refused or stream  # a stream may only have broken off, before its end
+    assert {problem.status_code for problem in refused} <= {503}
+    assert all("cannot be stored at the moment" in problem.message for problem in refused)
     check_kept(tmp_path / "store.db", talk)
+
+
+def conversation(folder: Path) -> str:
+    with closing(open_store(folder / "store.db")) as store:
+        (info,) = store.conversations()
+        return info.key
+
+
+def test_a_full_disk_under_the_agent(tmp_path: Path) -> None:
+    """Whoever speaks to the agent is told, too; what was said again after room was made is there once."""
+    said: list[Any] = []
+    with ModelServer() as upstream, served(tmp_path, upstream) as gateway:
+        address = f"{gateway.address}/v1/sessions/room/messages"
+        for fill in range(1, 5):
+            gateway.room_on_disk(600_000 * fill)
+            while True:
+                assert len(said) < 400
+                text = says(len(said))
+                got = httpx2.post(address, json={"content": text}, timeout=60)
+                if got.status_code != 200:
+                    break
+                said += [text, got.json()["content"]]
+            assert (got.status_code, got.headers["retry-after"]) == (503, "5")
+            assert "cannot be stored at the moment" in got.json()["error"]["message"]
+            assert stored(tmp_path / "store.db", "room") in (said, [*said, text])
+            gateway.room_on_disk()
+            got = httpx2.post(address, json={"content": text}, timeout=60)
+            assert got.status_code == 200
+            said += [text, got.json()["content"]]
+        assert gateway.stop() == 0
+    assert stored(tmp_path / "store.db", "room") == said
+
+
+def test_an_answer_that_was_passed_on_and_not_kept_would_be_noticed(tmp_path: Path) -> None:
+    with closing(open_store(tmp_path / "store.db")) as store:
+        store.append("a", [{"role": "user", "content": "one"}])
+    said = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "yes"}, {"content": "two"}]
+    check_acknowledged(tmp_path / "store.db", "a", said[:1])
+    for wrong in (said, said[1:]):
+        with pytest.raises(AssertionError):
+            check_acknowledged(tmp_path / "store.db", "a", wrong)

@@ -14,8 +14,9 @@ from inline_snapshot import snapshot
 import leporello
 from leporello import load_engine
 from leporello.compressor import ContextCompressor
-from leporello.errors import ConfigError, EngineFallbackWarning, PluginError
+from leporello.errors import ConfigError, EngineFallbackWarning, PluginError, PluginWarning
 from leporello.llm import ScriptedLLM
+from leporello.plugins import EngineSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -475,6 +476,15 @@ def test_no_folder_can_be_called_compressor(plugins: Plugins) -> None:
             )
         ]
     )
+
+
+def test_many_conversations_look_for_plugins_once(plugins: Plugins) -> None:
+    plugins.engine("compressor")
+    source = EngineSource({}, name="compressor", llm=None)
+    with pytest.warns(PluginWarning, match="is ignored") as told:
+        engines = [source.new_engine() for _ in range(3)]
+    assert len(told) == 1
+    assert len({id(engine) for engine in engines}) == 3
 
 
 def test_no_plugin_can_register_a_compressor(plugins: Plugins) -> None:

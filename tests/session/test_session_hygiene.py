@@ -60,6 +60,30 @@ class Useless(Broken):
         return messages
 
 
+class Stingy(Broken):
+    """Lets go of so little that the conversation stays above the mark."""
+
+    def compress(
+        self, messages: list[Any], current_tokens: int | None = None, focus_topic: str | None = None
+    ) -> list[Any]:
+        self.calls += 1
+        return messages[2:]
+
+
+class Wilful(KeepsTheLast):
+    """Folds only when it must."""
+
+    def compress(
+        self,
+        messages: list[Any],
+        current_tokens: int | None = None,
+        focus_topic: str | None = None,
+        *,
+        force: bool = False,
+    ) -> list[Any]:
+        return super().compress(messages) if force else messages
+
+
 def talked(session: Session, answer: Callable[..., Any], *, turns: int, tokens: int, words: int = 1000) -> Session:
     """Hold a conversation whose last request the provider counted as so many tokens."""
     for turn in range(turns):
@@ -162,6 +186,33 @@ class TestWhatCannotBeShrunk:
         assert report is not None
         assert report.status in ("refused", "unchanged")
         assert session.window == before
+
+
+def test_one_that_is_shrunk_too_little_is_not_tried_at_every_message(opened: Any, answer: Any) -> None:
+    session = opened(engine=Stingy(), context_length=WINDOW)
+    talked(session, answer, turns=8, tokens=3 * WINDOW, words=6000)
+    for _ in range(5):
+        tidy(session)
+    assert session.engine.calls == 1
+
+
+@pytest.mark.parametrize(("window", "calls"), [(WINDOW, 1), (WINDOW - 1000, 2)])
+def test_one_that_could_not_be_shrunk_is_tried_again_in_another_window(
+    window: int, calls: int, opened: Any, answer: Any
+) -> None:
+    engine = Broken()
+    session = talked(opened(engine=engine, context_length=WINDOW), answer, turns=5, tokens=MARK)
+    tidy(session)
+    session.switch_model("m", context_length=window)
+    tidy(talked(session, answer, turns=1, tokens=MARK))
+    assert engine.calls == calls
+
+
+def test_an_engine_is_told_that_it_must(opened: Any, answer: Any) -> None:
+    """Whatever it thinks of the size: the window is nearly full."""
+    report = tidy(talked(opened(engine=Wilful(), context_length=WINDOW), answer, turns=5, tokens=MARK))
+    assert report is not None
+    assert report.status == "folded"
 
 
 @pytest.mark.parametrize("engine", ["compressor", "lcm", KeepsTheLast, Broken, Useless])

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 from leporello.errors import ModelError, NetworkError
 from leporello.llm.errors import classify
+from leporello.llm.tls import shared_context
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -108,9 +109,9 @@ class MainModel:
 
     async def _ask_openai(self, request: dict[str, Any]) -> AsyncIterator[Any]:
         if self._client is None:
-            from openai import AsyncOpenAI, Timeout
+            from openai import AsyncOpenAI, DefaultAsyncHttpxClient, Timeout
 
-            self._client = AsyncOpenAI(**self._options(Timeout))
+            self._client = AsyncOpenAI(**self._options(Timeout, DefaultAsyncHttpxClient))
         stream = await self._client.chat.completions.create(
             model=self.route.model, stream=True, stream_options={"include_usage": True}, **self._limit(), **request
         )
@@ -120,22 +121,23 @@ class MainModel:
 
     async def _ask_anthropic(self, request: dict[str, Any]) -> AsyncIterator[Any]:
         if self._client is None:
-            from anthropic import AsyncAnthropic, Timeout
+            from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient, Timeout
 
-            self._client = AsyncAnthropic(**self._options(Timeout))
+            self._client = AsyncAnthropic(**self._options(Timeout, DefaultAsyncHttpxClient))
         limit = self.route.max_tokens or ANTHROPIC_MAX_TOKENS
         stream = await self._client.messages.create(model=self.route.model, max_tokens=limit, stream=True, **request)
         async with stream:
             async for event in stream:
                 yield event
 
-    def _options(self, timeout: Any) -> dict[str, Any]:
+    def _options(self, timeout: Any, connection: Any) -> dict[str, Any]:
         """Return what a package's client is made with: retries are the agent's business, and so is silence."""
         return {
             "api_key": self.route.api_key,
             "base_url": self.route.address,
             "timeout": timeout(None, connect=CONNECT_SECONDS),
             "max_retries": 0,
+            "http_client": connection(verify=shared_context()),
         }
 
     def _limit(self) -> dict[str, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from contextlib import aclosing
 from dataclasses import asdict
 from functools import partial
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from leporello.agent.events import TextPiece, ThinkingPiece, ToolFinished, ToolStarted, TurnEnded
-from leporello.errors import ConfigError, ModelError, StoreError
+from leporello.errors import AuthenticationError, ConfigError, MessageError, ModelError, QuotaError, StoreError
 from leporello.events import CompactionFinished, CompactionStarted, Notice
 from leporello.gateway.bodies import parsed, written
 from leporello.gateway.door import Door
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from leporello.gateway.rooms import Room
     from leporello.store import ConversationInfo, Store
 
+_log = logging.getLogger("leporello.gateway")
 JSON: Final = [(b"content-type", b"application/json")]
 SSE: Final = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 LINES: Final = [(b"content-type", b"application/jsonl")]
@@ -78,6 +80,8 @@ class Speak(Door):
                     await (self._stream if streams else self._whole)(client, name, room, events)
         except ConfigError as error:
             raise Refused(503, f"the agent has no model: {error}") from error
+        except (MessageError, RecursionError) as error:
+            raise Refused(400, f"content: {str(error) or 'it is nested too deeply.'}") from error
 
     async def _whole(self, client: Client, name: str, room: Room, events: AsyncIterator[Event]) -> None:
         text: list[str] = []
@@ -90,6 +94,7 @@ class Speak(Door):
             elif isinstance(event, TurnEnded):
                 ended = event
         if ended is not None and ended.error is not None:
+            _log.warning("an agent got no answer: %s", ended.error)
             raise _failure(ended.error)
         result = await room.do(partial(_result, name=name, content="".join(text), ended=ended))
         await client.answer(200, JSON, written(result))
@@ -103,6 +108,8 @@ class Speak(Door):
             elif isinstance(event, TextPiece):
                 text.append(event.text)
             if isinstance(event, TurnEnded):
+                if event.error is not None:
+                    _log.warning("an agent got no answer: %s", event.error)
                 result = await room.do(partial(_result, name=name, content="".join(text), ended=event))
                 await client.write(sse_event("end", result))
             elif (shown := _shown(event)) is not None:
@@ -221,7 +228,7 @@ def _result(agent: Agent, *, name: str, content: str, ended: TurnEnded | None) -
         "requests": ended.requests if ended else 0,
         "stored": not session._talk.waiting,  # noqa: SLF001 - whoever asked must know
         "usage": asdict(session.usage()),
-        **({"error": {"type": _failure(error).type, "message": str(error)}} if error else {}),
+        **({"error": {"type": _failure(error).type, "message": _told(error)}} if error else {}),
     }
 
 
@@ -240,10 +247,17 @@ def _shown(event: Event) -> tuple[str, dict[str, Any]] | None:
 
 def _failure(error: Exception) -> Refused:
     """Return the answer for a turn that failed; the message itself is stored."""
-    said = f"the message is stored, but the model did not answer: {error}"
+    said = f"the message is stored, but the model did not answer: {_told(error)}"
     if isinstance(error, ModelError) and error.retryable:
         return Refused(503, said, retry_after=round(error.retry_after or 5))
     return Refused(503 if isinstance(error, StoreError) else 502, said)
+
+
+def _told(error: Exception) -> str:
+    """Return what a client learns of a failure: nothing of the account behind the gateway, which its operator has."""
+    if isinstance(error, (AuthenticationError, QuotaError)):
+        return "the provider refused the key of this gateway; its operator must look after it."
+    return str(error)
 
 
 def _read(kind: type[Any], content: bytes) -> Any:

@@ -45,7 +45,7 @@ def create_app(config: Config, store: Store, *, engine_options: Mapping[str, Any
 
     count = PassThrough(house, ANTHROPIC, "/v1/messages/count_tokens")
     session = "/v1/sessions/{id}"
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/healthz", _healthz),
             Route("/openapi.json", _openapi),
@@ -68,8 +68,10 @@ def create_app(config: Config, store: Store, *, engine_options: Mapping[str, Any
             Route(f"{session}/export", agent_api.Export(house), methods=["GET"]),
         ],
         lifespan=lifespan,
-        exception_handlers={HTTPException: _not_served},
+        exception_handlers={HTTPException: _not_served, Exception: _broken},
     )
+    app.router.redirect_slashes = False  # it would lead to wherever the request says that it was sent to
+    return app
 
 
 class _ByMethod:
@@ -114,6 +116,12 @@ async def _healthz(request: Request) -> JSONResponse:
 
 async def _openapi(request: Request) -> JSONResponse:
     return JSONResponse(document())
+
+
+async def _broken(request: Request, error: Exception) -> JSONResponse:
+    """Answer what went wrong in here; the server logs it."""
+    refused = Refused(500, "something went wrong in the gateway; its log says what.")
+    return JSONResponse(refused.body("openai"), status_code=refused.status)
 
 
 async def _not_served(request: Request, error: Exception) -> JSONResponse:

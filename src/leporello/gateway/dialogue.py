@@ -12,14 +12,11 @@ from typing import TYPE_CHECKING, Any
 from leporello.errors import StoreError
 from leporello.llm.errors import classify
 from leporello.messages import fingerprint, tool_calls_of
-from leporello.session import steps, turn
-from leporello.session.accounts import UNDO
+from leporello.session import revising, steps, turn
 from leporello.session.answers import INCOMPLETE
 from leporello.session.dialects import requests_in
 from leporello.session.host import drive
-from leporello.session.lines import Said, copied, line_of
 from leporello.session.opening import switched
-from leporello.store import Request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -76,22 +73,23 @@ class Dialogue:
         """
         self._switch(asked.model)
         if asked.again or self.dangles:
-            self._drive(taking_back_answer(self._talk))
+            self._drive(revising.retracting(self._talk))
         systems = _spoken(asked.systems)
         if systems != self._systems:
-            self._drive(prefacing(self._talk, asked.systems))
+            self._drive(revising.prefacing(self._talk, asked.systems))
             self._systems = systems
         self._drive(turn.adding(self._talk, asked.new))
-        if self._talk.waiting:
-            raise StoreError("the conversation cannot be stored at the moment.", hint="Nothing was sent; try again.")
+        self._check_stored("the conversation cannot be stored at the moment.", "Nothing was sent; try again.")
         return self._request(asked.tools)
 
     def record(self, answer: Answered) -> int:
         """Take the model's answer; returns how many messages the client does not see, 0 when it must see this one.
 
-        That is an answer whose calls were all for the engine, which has answered them by now.
+        That is an answer whose calls were all for the engine, which has answered them by now. Raises StoreError when
+        it could not be stored: the client must not get it then, and the dialogue is to be abandoned.
         """
         self._drive(turn.recording(self._talk, answer))
+        self._check_stored("the answer cannot be stored at the moment.", "It was not passed on; ask again.")
         calls = len(tool_calls_of(answer.message))
         inner = calls and not answer.incomplete and not self._talk.open_calls() and not self._talk.done
         return 1 + calls if inner else 0
@@ -142,29 +140,12 @@ class Dialogue:
         route, self._talk.caching = switched(self._opened, model, None, None, None)
         self._drive(turn.switching(self._talk, route))
 
+    def _check_stored(self, problem: str, hint: str) -> None:
+        if self._talk.waiting:
+            raise StoreError(problem, hint=hint)
+
     def _drive(self, walk: Walk[Any]) -> Any:
         return drive(walk, self._driver)
-
-
-def prefacing(talk: Conversation, systems: Sequence[Message]) -> Walk[None]:
-    """Let the conversation begin with other system messages."""
-    said = [Said(message=copied(message)) for message in systems]
-    yield from turn.storing(talk, said)
-    rest = talk.window.lines[talk.window.systems() :]
-    talk.window.replace(0, [*(line_of(one.message, said=[one]) for one in said), *rest])
-    talk.cut(0, "system prompt changed")
-
-
-def taking_back_answer(talk: Conversation) -> Walk[None]:
-    """Take back the newest answer; the store keeps it, marked as taken back."""
-    yield from turn.storing(talk)
-    at = len(talk.window) - 1
-    said = talk.window.lines[at].said
-    talk.window.replace(at, [])
-    talk.cut(at, UNDO)
-    talk.withdrawn.append((said[0], said[-1]))
-    yield from turn.withdrawing(talk)
-    yield from turn.writing(talk, at, Request(reason=UNDO, keep=0, added=()))
 
 
 class _WithoutTools:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from http import HTTPStatus
 from typing import Any, Final
 
 _TYPES: Final = {
@@ -30,6 +31,8 @@ class Refused(Exception):  # noqa: N818 - an answer, not a defect
         self.message = message
         self.code = code
         self.headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+        if status == HTTPStatus.UNAUTHORIZED:
+            self.headers["www-authenticate"] = "Bearer"
         super().__init__(message)
 
     @property

@@ -13,7 +13,7 @@ import logging
 from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import httpx2
 
@@ -21,7 +21,6 @@ from leporello.errors import MessageError, StoreError
 from leporello.gateway.bodies import written
 from leporello.gateway.dialogue import Asked, Dialogue
 from leporello.gateway.errors import Refused
-from leporello.gateway.history import extended
 from leporello.gateway.live import to_the_end
 from leporello.gateway.reading import Reading, read_events, read_whole
 from leporello.gateway.shelf import asks_again
@@ -29,7 +28,7 @@ from leporello.gateway.sse import Event, Events
 from leporello.gateway.upstream import passed_back
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from leporello.gateway.dialects import Dialect
     from leporello.gateway.history import Heard
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from leporello.gateway.upstream import Upstream
     from leporello.session.answers import Answered
 
+T = TypeVar("T")
 _log = logging.getLogger("leporello.gateway")
 _MOST_ROUNDS: Final = 9
 """How often the model may ask the engine before it must answer the client."""
@@ -59,9 +59,9 @@ class Sent:
 
     @property
     def model(self) -> str:
-        """The model that is asked."""
+        """The model that is asked; "" when it has no name that anybody could know."""
         model = self.body.get("model")
-        return model if isinstance(model, str) else ""
+        return model if isinstance(model, str) and model.isprintable() else ""
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -120,11 +120,11 @@ class Exchange:
             model=self._sent.model,
             again=again,
         )
+        if known.moved:  # noted before anything is added to it, so that whoever counts after us counts right
+            known.moved = False
+            await self._shelf.note(self._live)
         try:
-            folded = await self._live.call(Dialogue.take, asked)
-        except StoreError as error:
-            self._live.spoilt = True
-            raise Refused(503, str(error), retry_after=5) from error
+            folded = await self._storing(Dialogue.take, asked)
         except (MessageError, RecursionError) as error:
             raise Refused(400, f"messages: {str(error) or 'a message is nested too deeply.'}") from error
         is_new, known.before = not known.count, b""
@@ -141,7 +141,7 @@ class Exchange:
             body = self._dialect.folded(body, folded)
             content = written(body)
         outgoing = self._dialect.counted(body, content)
-        self._counted = outgoing.counted
+        self._counted, self._live.weight = outgoing.counted, len(outgoing.content)
         try:
             return await self._upstream.send(self._dialect.path, outgoing.content, sent.headers, sent.query)
         except Refused as refused:
@@ -232,14 +232,22 @@ class Exchange:
             await self._live.call(Dialogue.failed, "the answer was empty or broke off")
             return False
         known = self._live.known
-        hidden = await self._live.call(Dialogue.record, answer)
+        hidden = await self._storing(Dialogue.record, answer)
         if hidden:
             known.hidden += hidden
         elif not answer.incomplete:
-            known.answered(extended(known.mark, answer.message))
+            known.answered(answer.message)
         if hidden or not answer.incomplete:
             await self._shelf.note(self._live)
         return bool(hidden)
+
+    async def _storing(self, method: Callable[..., T], *args: Any) -> T:
+        """Call a method of the dialogue that stores something; nobody is told of what the store could not take."""
+        try:
+            return await self._live.call(method, *args)
+        except StoreError as error:
+            self._live.spoilt = True
+            raise Refused(503, str(error), retry_after=5) from error
 
     def _headers(self, response: httpx2.Response) -> list[tuple[bytes, bytes]]:
         return [*passed_back(response), (SESSION.encode(), self._live.known.key.encode())]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 BEGINNING: Final = b""
 """The mark of a history that holds nothing yet."""
 
+_ALONE: Final = b"alone"
 _MARK_BYTES: Final = 16
 _NO_PART: Final = THINKING_TYPES | {"text"}
 
@@ -41,11 +42,17 @@ class Heard:
     """Where in `messages` each marked one stands."""
     first_reply: int
     """How many marked messages there are up to the first answer, that included; 0 when there is none."""
+    last_reply: int
+    """The same, up to the last answer."""
 
     @property
     def is_known(self) -> bool:
         """Whether all who speak are known; a conversation with others in it can be passed on, but not kept."""
         return all(role_of(message) in ROLES for message in self.messages)
+
+    def at(self, count: int) -> Message:
+        """Return the marked message that is the last of so many."""
+        return self.messages[self.places[count - 1]]
 
     def after(self, count: int) -> list[Message]:
         """Return what stands behind so many marked messages."""
@@ -57,13 +64,14 @@ def hear(messages: Sequence[Message]) -> Heard:
     start = next((at for at, message in enumerate(messages) if not is_system(message)), len(messages))
     rest = list(messages[start:])
     places = [at for at, message in enumerate(rest) if not is_system(message)]
-    replies = (count for count, at in enumerate(places, 1) if role_of(rest[at]) == "assistant")
+    replies = [count for count, at in enumerate(places, 1) if role_of(rest[at]) == "assistant"]
     return Heard(
         systems=list(messages[:start]),
         messages=rest,
         marks=marks(rest[at] for at in places),
         places=places,
-        first_reply=next(replies, 0),
+        first_reply=replies[0] if replies else 0,
+        last_reply=replies[-1] if replies else 0,
     )
 
 
@@ -81,6 +89,11 @@ def extended(mark: bytes, message: Message) -> bytes:
     return blake2b(mark + _said(message).encode("utf-8", "surrogatepass"), digest_size=_MARK_BYTES).digest()
 
 
+def alone(message: Message) -> bytes:
+    """Return the mark of a message by itself, whatever came before it."""
+    return extended(_ALONE, message)
+
+
 def _said(message: Message) -> str:
     """Return what a message says, the same for all the ways in which clients write it."""
     role = role_of(message)
@@ -90,7 +103,7 @@ def _said(message: Message) -> str:
     if isinstance(content, str) and "tool_calls" not in message and role != "tool":
         return spoken
     calls = [[call.id, call.name, call.arguments or call.raw] for call in tool_calls_of(message)]
-    parts = [fingerprint(part) for part in parts_of(message) if part.get("type") not in _NO_PART]
+    parts = [fingerprint(part) for part in parts_of(message) if str(part.get("type")) not in _NO_PART]
     answers = message.get("tool_call_id") if role == "tool" else None
     more = [calls, parts, answers]
     return f"{spoken}\0{_json(more)}" if any(more) else spoken

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-import socket
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,6 +16,7 @@ from leporello.gateway.errors import Refused
 from leporello.gateway.keys import Keys, from_this_machine
 from leporello.gateway.limits import Turnstile
 from leporello.gateway.metrics import Metrics
+from leporello.gateway.recent import Recent
 from leporello.gateway.rooms import Rooms
 from leporello.gateway.shelf import Shelf
 from leporello.gateway.upstream import connect
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from leporello.gateway.live import Known, Live
     from leporello.gateway.upstream import Upstream
     from leporello.llm import LLM
+    from leporello.plugins import EngineSource
     from leporello.store import Store
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 _LOOK_SECONDS: Final = 20.0
+_MOST_MODELS: Final = 128  # a client may name any model
 _log = logging.getLogger("leporello.gateway")
 
 
@@ -55,8 +57,9 @@ class House:
         self.metrics = Metrics()
         self.shelf = Shelf(store, self._dialogue)
         self._options = dict(engine_options or {})
-        self.rooms = Rooms(config, store, self.shelf, self._hear, self._options, lease_token())
-        self._windows: dict[tuple[str, str], int] = {}
+        self.rooms = Rooms(config, store, self.shelf, self._hear, self._options)
+        self._windows: Recent[tuple[str, str], int] = Recent(_MOST_MODELS)
+        self._sources: Recent[tuple[str, str, int], EngineSource] = Recent(_MOST_MODELS)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -86,19 +89,21 @@ class House:
 
     def give_back(self, live: Live, model: str) -> None:
         """Take a conversation back, and remember the window of its model: the provider may have named another."""
-        self._windows[live.known.dialect, model] = live.window
+        self._windows.put((live.known.dialect, model), live.window)
         self.shelf.release(live)
 
     def _dialogue(self, known: Known, model: str) -> Dialogue:
         """Open a conversation, in the thread that it lives in."""
         upstream = self.upstreams[known.dialect]
+        window = self._windows.get((known.dialect, model)) or 0
+        kind = (known.dialect, model, window)
         opened = open_session(
             known.key,
             model=model,
             provider=upstream.provider(model),
             base_url=upstream.own_address,
-            context_length=self._windows.get((known.dialect, model)),
-            engine=None,
+            context_length=window or None,
+            engine=self._sources.get(kind),
             store=self.store,
             config=self.config,
             system=None,
@@ -108,7 +113,8 @@ class House:
             on_event=self._hear,
             options=self._options or {"llm": self._summariser(upstream, model)},
         )
-        opened.host.token = lease_token()
+        if opened.source is not None:
+            self._sources.put(kind, opened.source)
         return Dialogue(opened, with_tools=self.settings.tools and bool(known.family))
 
     def _summariser(self, upstream: Upstream, model: str) -> LLM | None:
@@ -136,14 +142,6 @@ class House:
                 await self.rooms.expire(idle)
             except LeporelloError as error:
                 _log.warning("idle conversations could not be ended: %s", error)
-
-
-def lease_token() -> str:
-    """Return the name under which the gateway of this machine holds the right to compact a conversation.
-
-    It is the same after a restart: what a killed process held must not keep its successor from folding.
-    """
-    return f"gateway:{socket.gethostname()}"
 
 
 def checked_name(name: str) -> str:

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from leporello.gateway.history import alone, extended
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
 
     from leporello.gateway.dialogue import Dialogue
+    from leporello.messages import Message
 
 T = TypeVar("T")
 
@@ -23,6 +26,8 @@ class Known:
     `family` is the name that the client gave it, "" for none; a branch has its own key and the same family. `hidden`
     messages are stored too, but the client knows nothing of them: calls of the engine's tools, and their results.
     `before` is the mark without the newest answer as long as it is not certain that the client got it, else b"".
+    `newest` is the mark of the newest answer alone: a client that shortens its history is found by that. `moved` tells
+    that the marks begin somewhere else than the store knows.
     """
 
     key: str
@@ -33,23 +38,32 @@ class Known:
     mark: bytes = b""
     hidden: int = 0
     before: bytes = b""
+    newest: bytes = b""
+    moved: bool = False
 
     def marks(self) -> set[bytes]:
         """Return the marks of the histories that it may go on from."""
         return {self.mark, self.before or self.mark}
 
-    def answered(self, mark: bytes) -> None:
+    def answered(self, message: Message) -> None:
         """Take note of an answer that is on its way to the client."""
-        self.before, self.mark, self.count = self.mark, mark, self.count + 1
+        self.before, self.mark, self.count = self.mark, extended(self.mark, message), self.count + 1
+        self.newest = alone(message)
 
     def take_back(self) -> None:
         """Forget the answer that the client did not get."""
-        self.before, self.mark, self.count = b"", self.before, self.count - 1
+        self.before, self.mark, self.count, self.newest = b"", self.before, self.count - 1, b""
+
+    def shorten(self, count: int, mark: bytes) -> None:
+        """Go on from the newest messages, as many as the client has kept; the others are hidden from it now."""
+        self.hidden += self.count - count
+        self.before, self.mark, self.count, self.moved = b"", mark, count, True
 
     def meta(self) -> dict[str, Any]:
         """Return what the store keeps of this."""
         noted = {"dialect": self.dialect, "family": self.family, "count": self.count, "mark": self.mark.hex()}
-        return {"gateway": {**noted, "hidden": self.hidden, "before": self.before.hex()}}
+        more = {"hidden": self.hidden, "before": self.before.hex(), "newest": self.newest.hex()}
+        return {"gateway": {**noted, **more}}
 
 
 class Live:
@@ -59,6 +73,8 @@ class Live:
         self.known = known
         self.used = 0.0
         """When it was used last."""
+        self.weight = 0
+        """How many bytes its newest request had, which is what it holds."""
         self.spoilt = False
         """Whether it holds what the store does not; the next request must read it anew."""
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leporello-gateway")

@@ -76,6 +76,14 @@ _WRONG = {
     "429": "Too many requests of this key are running; Retry-After says when to try again.",
     "503": "The store, or the model, cannot be used at the moment.",
 }
+_WAIT = {"description": "How many seconds to wait before the next try.", "schema": {"type": "integer", "minimum": 0}}
+_HEADERS: dict[str, dict[str, Any]] = {
+    "401": {"WWW-Authenticate": {"required": True, "schema": {"const": "Bearer"}}},
+    "429": {"Retry-After": {**_WAIT, "required": True}},
+    "503": {"Retry-After": _WAIT},
+}
+"""What a refusal carries beside its text."""
+
 _MISSING = {"404": "There is no conversation of this name."}
 _BUSY = {"409": "The conversation is in use by somebody else."}
 _MODEL = {"502": "The model refused; the message is stored."}
@@ -91,6 +99,8 @@ def document() -> dict[str, Any]:
         "security": [{"key": []}, {}],
         "paths": {
             "/healthz": {"get": {**_operation("Tell that it is well.", _json({"type": "object"})), "security": []}},
+            "/openapi.json": {"get": {**_operation("Describe the routes.", _json({"type": "object"})), "security": []}},
+            "/metrics": {"get": _operation("Return figures for Prometheus.", _text("text/plain"), _WRONG)},
             "/v1/sessions": {
                 "get": {
                     **_operation("List conversations, the newest first.", _json(_listing()), _WRONG),
@@ -132,23 +142,28 @@ def document() -> dict[str, Any]:
             },
             "/v1/sessions/{id}/export": {
                 "parameters": [_ID],
-                "get": _operation(
-                    "Export a conversation.",
-                    {"application/jsonl": {"schema": {"type": "string"}}},
-                    _WRONG | _MISSING,
-                ),
+                "get": _operation("Export a conversation.", _text("application/jsonl"), _WRONG | _MISSING),
             },
         },
     }
 
 
 def _operation(summary: str, content: dict[str, Any], wrong: dict[str, str] | None = None) -> dict[str, Any]:
-    refusals = {status: {"description": text, "content": _json(_ERROR)} for status, text in (wrong or {}).items()}
+    refusals = {status: _refusal(status, text) for status, text in (wrong or {}).items()}
     return {"summary": summary, "responses": {"200": {"description": "Done.", "content": content}, **refusals}}
+
+
+def _refusal(status: str, text: str) -> dict[str, Any]:
+    headers = {"headers": _HEADERS[status]} if status in _HEADERS else {}
+    return {"description": text, **headers, "content": _json(_ERROR)}
 
 
 def _json(schema: dict[str, Any]) -> dict[str, Any]:
     return {"application/json": {"schema": schema}}
+
+
+def _text(kind: str) -> dict[str, Any]:
+    return {kind: {"schema": {"type": "string"}}}
 
 
 def _body(kind: type[Speech | Wish], *, required: bool) -> dict[str, Any]:

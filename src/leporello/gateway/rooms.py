@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -12,10 +13,12 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from leporello.agent import Agent, MainModel, Toolbox, Workspace, default_tools, main_route
+from leporello.agent.events import TurnEnded
 from leporello.agent.route import with_route
-from leporello.errors import StoreError
+from leporello.errors import LeporelloError, StoreError
 from leporello.gateway.errors import Refused
 from leporello.gateway.live import to_the_end
+from leporello.gateway.shelf import MOST_BYTES, known_of
 from leporello.session import Session
 from leporello.session.hygiene import tidy
 
@@ -26,13 +29,17 @@ if TYPE_CHECKING:
     from leporello.events import Event, Sink
     from leporello.gateway.shelf import Shelf
     from leporello.messages import Message
+    from leporello.plugins import EngineSource
     from leporello.store import Store
 
 T = TypeVar("T")
 MOST_OPEN: Final = 256
 """How many conversations are held ready; each has two threads."""
 
+_NOT_OURS: Final = "this conversation belongs to a client of the drop-in endpoints."
+_BYTES_PER_TOKEN: Final = 4
 _END: Final = object()
+_log = logging.getLogger("leporello.gateway")
 
 
 class Room:
@@ -40,6 +47,8 @@ class Room:
 
     def __init__(self) -> None:
         self.used = 0.0
+        self.weight = 0
+        """How many bytes it holds, about."""
         self._agent: Agent | None = None
         self.turn = asyncio.Lock()
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leporello-room")
@@ -78,6 +87,7 @@ class Room:
             if not running.done():
                 await asyncio.to_thread(self.agent.stop)
             await to_the_end(_wait(running))
+            self.weight = _BYTES_PER_TOKEN * self.agent.session.usage().tokens
         running.result()
 
     async def close(self) -> None:
@@ -102,19 +112,20 @@ class Rooms:
         shelf: Shelf,
         sink: Sink,
         engine_options: Mapping[str, Any],
-        lease_token: str,
         clock: Callable[[], float] = time.monotonic,
         most_open: int = MOST_OPEN,
+        most_bytes: int = MOST_BYTES,
     ) -> None:
         self._config = config
         self._store = store
         self._shelf = shelf
         self._sink = sink
         self._options = engine_options
-        self._lease_token = lease_token
         self._most_open = most_open
+        self._most_bytes = most_bytes
         self._clock = clock
         self._rooms: dict[tuple[str, str], Room] = {}
+        self._source: EngineSource | None = None
 
     @property
     def open(self) -> int:
@@ -164,17 +175,20 @@ class Rooms:
             await self._close(place, room)
 
     async def _make_room(self) -> None:
-        """Let the conversation go that was used least recently, when too many are held ready."""
-        while self.open > self._most_open:
+        """Let the conversations go that were used least recently, when too many or too long ones are held ready."""
+        while self.open > self._most_open or self._weight() > self._most_bytes:
             idle = [(room.used, place) for place, room in self._rooms.items() if not room.turn.locked()]
             if not idle:
                 return
             place = min(idle)[1]
             await self._close(place, self._rooms[place])
 
+    def _weight(self) -> int:
+        return sum(room.weight for room in self._rooms.values())
+
     def _enter(self, place: tuple[str, str]) -> Room:
         if not self._shelf.reserve(*place):
-            raise Refused(409, "this conversation belongs to a client of the drop-in endpoints.")
+            raise Refused(409, _NOT_OURS)
         room = self._rooms[place] = Room()
         room.used = self._clock()
         return room
@@ -191,11 +205,16 @@ class Rooms:
             del self._rooms[place]
             try:
                 await room.close()
+            except LeporelloError as error:
+                _log.warning("a conversation could not be ended properly: %s", error)
             finally:
                 self._shelf.give_up(*place)
 
     def _agent(self, owner: str, name: str) -> Agent:
         """Open an agent on a conversation; it may read the workspace, and nobody is there to agree to more."""
+        info = self._store.info(name, owner=owner)
+        if info is not None and known_of(info) is not None:
+            raise Refused(409, _NOT_OURS)
         settings = self._config.gateway
         route = main_route(self._config)
         inbox: deque[Event] = deque()
@@ -206,6 +225,7 @@ class Rooms:
 
         session = Session.open(
             name,
+            engine=self._source,
             store=self._store,
             config=with_route(self._config, route),
             system=settings.system or _system_prompt(),
@@ -215,7 +235,7 @@ class Rooms:
             on_event=hear,
             **self._options,
         )
-        session._host.token = self._lease_token  # noqa: SLF001 - the same after a restart
+        self._source = session.engine_source
         tools = default_tools(Workspace(settings.workspace)) if settings.workspace else []
         return Agent(session, MainModel(route), Toolbox(tools), inbox=inbox)
 
@@ -226,14 +246,20 @@ def _speaking(agent: Agent, message: Message, respond: bool, put: Callable[[Any]
     try:
         tidy(session)
         session.add(message)
-        if session._talk.waiting:  # noqa: SLF001 - whoever sent this must learn that it is not stored
-            session.undo()
-            raise StoreError("the message cannot be stored at the moment.", hint="Nothing was done; send it again.")
-        if respond:
-            for event in agent.go_on():
-                put(event)
+        _check_stored(session, "message")
+        for event in agent.go_on() if respond else ():
+            if isinstance(event, TurnEnded):
+                _check_stored(session, "answer")
+            put(event)
     finally:
         put(_END)
+
+
+def _check_stored(session: Session, what: str) -> None:
+    """Whoever sent a message must learn when it, or its answer, is not stored; the turn is taken back then."""
+    if session.unstored:
+        session.undo()
+        raise StoreError(f"the {what} cannot be stored at the moment.", hint="The turn was taken back; send it again.")
 
 
 async def _run(thread: ThreadPoolExecutor, function: Callable[[], T]) -> T:

@@ -17,6 +17,7 @@ from leporello.gateway.app import create_app
 from leporello.gateway.keys import is_loopback
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import AsyncIterator, Callable, Iterator
 
     from leporello.config import Config
@@ -29,7 +30,10 @@ KEEP_ALIVE_SECONDS: Final = 75
 """How long an idle connection stays open: longer than clients keep theirs, so that none is closed under a request."""
 
 HEADER_SECONDS: Final = 30.0
-"""How long a new connection may take until its first request is there."""
+"""How long a request may take until its headers are there, and one that was refused to end."""
+
+STALL_SECONDS: Final = 120.0
+"""How long a client may take nothing of what is sent to it."""
 
 _LONGEST_HEADERS: Final = 64 * 1024
 _SWITCH_SECONDS: Final = 0.001  # whoever folds must not keep the event loop waiting for its turn at the interpreter
@@ -59,13 +63,17 @@ def listening(config: Config, host: str, port: int) -> socket.socket:
             key="gateway.api_keys",
             hint="Make a key with `leporello serve --new-key NAME`, or leave --host out.",
         )
+    if "" in config.gateway.api_keys:  # nobody's name: the conversations of this machine's own user would be theirs
+        raise ConfigError("a key has no name.", file=config.path, key="gateway.api_keys", hint="Give it one.")
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host.strip("[]"), port), family=family, backlog=1024)
+        listener = socket.create_server((host.strip("[]"), port), family=family, backlog=1024)
     except OSError as error:
         raise ConfigError(
             f"{host}:{port} cannot be served ({error.strerror}).", hint="Choose another --host or --port."
         ) from error
+    listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it: a piece waits for no other
+    return listener
 
 
 class Server:
@@ -133,15 +141,44 @@ class _Protocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Give the other side some time to say what it wants."""
         super().connection_made(transport)
-        self._patience = self.loop.call_later(HEADER_SECONDS, transport.close)
+        self._stalled: asyncio.TimerHandle | None = None
+        self._dawdling: asyncio.TimerHandle | None = None
+        self._watch()
 
-    def handle_events(self) -> None:
+    def data_received(self, data: bytes) -> None:
         """Read on; once a request is there, its own limits hold."""
-        super().handle_events()
-        if self.cycle is not None:
-            self._patience.cancel()
+        super().data_received(data)
+        self._watch()
+
+    def pause_writing(self) -> None:
+        """Wait for a slow client, but not for one that takes nothing at all."""
+        super().pause_writing()
+        self._stalled = self.loop.call_later(STALL_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Write on."""
+        super().resume_writing()
+        _stop(self._stalled)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection."""
-        self._patience.cancel()
+        _stop(self._stalled)
+        _stop(self._dawdling)
         super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """Close the connection after a while, unless a request is being answered on it."""
+        cycle: Any = self.cycle  # None before the first request
+        if cycle is not None and not cycle.response_complete:
+            _stop(self._dawdling)
+            self._dawdling = None
+        elif self._dawdling is None:
+            self._dawdling = self.loop.call_later(HEADER_SECONDS, self.transport.close)
+
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: who asks for another protocol is answered in this one."""
+
+
+def _stop(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()

@@ -6,10 +6,13 @@ A client says nothing but its whole history. The rules:
 2. of the same key and dialect, with the longest stored history that the request begins with, answers included,
 3. a request without an answer in it opens a new conversation; only the same request again, when the first got no
    answer, is the same one,
-4. one that goes on differently, or with a conversation that is busy, is a branch: a conversation of its own.
+4. one that begins in the middle, and says nothing but the newest messages of one conversation alone, goes on with that:
+   its client shortens its history,
+5. one that goes on differently, or with a conversation that is busy, is a branch: a conversation of its own.
 
 The marks of histories (`leporello.gateway.history`) are kept with the conversations in the store; the index over them
-is read once, at the start. Everything here runs in the event loop, so that what is found is taken at the same moment.
+is read once, at the start. What is held in memory is bounded: the conversations in use, and the index. Everything here
+runs in the event loop, so that what is found is taken at the same moment.
 """
 
 from __future__ import annotations
@@ -17,12 +20,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.errors import LeporelloError, StoreError
 from leporello.gateway.errors import Refused
-from leporello.gateway.history import BEGINNING, extended
+from leporello.gateway.history import BEGINNING, alone, marks
 from leporello.gateway.live import Known, Live, to_the_end
+from leporello.messages import is_system
 from leporello.session.answers import INCOMPLETE
 from leporello.session.opening import new_id
 
@@ -39,7 +44,16 @@ if TYPE_CHECKING:
 MOST_OPEN: Final = 512
 """How many conversations are held ready; the one that was used least recently makes room."""
 
-_NOBODY: Final = object()
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""How much text they hold together, a few conversations as long as the longest windows or many short ones."""
+
+MOST_KNOWN: Final = 50_000
+"""How many conversations can be recognised by their history; older ones only by their name."""
+
+FEWEST_KEPT: Final = 4
+"""How many of its newest messages tell one conversation from all others; with a name, its newest answer does."""
+
+_MOST_COMPARED: Final = 8
 _log = logging.getLogger("leporello.gateway")
 
 
@@ -47,12 +61,21 @@ class Shelf:
     """The conversations of all clients."""
 
     def __init__(
-        self, store: Store, opener: Opener, *, clock: Callable[[], float] = time.monotonic, most_open: int = MOST_OPEN
+        self,
+        store: Store,
+        opener: Opener,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        most_open: int = MOST_OPEN,
+        most_bytes: int = MOST_BYTES,
+        most_known: int = MOST_KNOWN,
     ) -> None:
         self._store = store
         self._opener = opener
         self._clock = clock
         self._most_open = most_open
+        self._most_bytes = most_bytes
+        self._most_known = most_known
         self._free: dict[tuple[str, str, str, bytes], dict[str, Known]] = {}
         self._known: dict[Place, Known | None] = {}
         self._open: dict[Place, Live] = {}
@@ -61,7 +84,8 @@ class Shelf:
 
     async def load(self) -> None:
         """Read which conversations there are."""
-        for info in await asyncio.to_thread(lambda: list(self._store.conversations())):
+        newest = await asyncio.to_thread(lambda: list(islice(self._store.conversations(), self._most_known)))
+        for info in reversed(newest):
             known = known_of(info)
             self._known[info.owner, info.key] = known
             if known is not None:
@@ -79,7 +103,14 @@ class Shelf:
             if goes_on(live.known, heard) or asks_again(live.known, heard):
                 return live
             self.release(live)
-        return await self._taken(self._new(owner, dialect, family), model)
+        shortened = await self._shortened(heard, owner, dialect, family)
+        if shortened is not None:
+            return await self._taken(shortened, model)
+        while True:
+            live = await self._taken(self._new(owner, dialect, family), model)
+            if goes_on(live.known, heard):
+                return live
+            self.release(live)  # one of this name is stored that was not known any more
 
     def release(self, live: Live) -> None:
         """Give a conversation back; the next request may go on with it."""
@@ -89,6 +120,7 @@ class Shelf:
             self._open.pop((known.owner, known.key)).abandon()
         self._busy.discard((known.owner, known.key))
         self._put(known)
+        self._forget_oldest()
 
     def reserve(self, owner: str, key: str) -> bool:
         """Keep a conversation for somebody else, until `give_up`; False when it is one of the clients here."""
@@ -102,6 +134,7 @@ class Shelf:
     def give_up(self, owner: str, key: str) -> None:
         """Let a reserved conversation go."""
         self._busy.discard((owner, key))
+        self._forget_oldest()
 
     async def forget(self, owner: str, key: str) -> None:
         """Let a conversation go that is about to be deleted; Refused while a request is running in it."""
@@ -128,6 +161,7 @@ class Shelf:
         old = [place for place, live in self._open.items() if place not in self._busy and now - live.used >= idle]
         for place in old:
             await self._close(place)
+        await self._make_room(0)
         return len(old)
 
     async def close(self) -> None:
@@ -147,9 +181,36 @@ class Shelf:
             while keys := [key for key in self._free.get(place, ()) if key not in tried]:
                 tried.add(keys[-1])
                 yield self._take(place, keys[-1])
-        unmarked = self._known.get((owner, family), _NOBODY) is None and (owner, family) not in self._busy
+        unmarked = self._known.get((owner, family)) is None and (owner, family) not in self._busy
         if family and unmarked:
             yield Known(key=family, owner=owner, dialect=dialect, family=family)
+
+    async def _shortened(self, heard: Heard, owner: str, dialect: str, family: str) -> Known | None:
+        """Return the conversation whose newest messages a request begins with; it is taken.
+
+        Without a name it must be the only one; of several branches with the same name it is the one used last.
+        """
+        count = heard.last_reply
+        if count < (1 if family else FEWEST_KEPT):
+            return None
+        place = (owner, dialect, family, alone(heard.at(count)))
+        free = list(self._free.get(place, {}).values())[-_MOST_COMPARED:]
+        before = {known.key: known.mark for known in free}
+        found = [known for known in free if await asyncio.to_thread(self._ends_with, known, heard, count)]
+        still = [known for known in found if known.mark == before[known.key] and known.key in self._free.get(place, {})]
+        if not still or (len(found) > 1 and not family):
+            return None
+        newest = still[-1]
+        self._remove(newest)
+        newest.shorten(count, heard.marks[count - 1])
+        return newest
+
+    def _ends_with(self, known: Known, heard: Heard, count: int) -> bool:
+        """Tell whether the newest messages of a conversation are the first ones of a request, so many of them."""
+        rows = self._store.messages(known.key, owner=known.owner, newest_first=True)
+        spoken = (row.message for row in rows if not is_system(row.message) and not row.message.get(INCOMPLETE))
+        newest = list(islice(spoken, count))
+        return len(newest) == count and marks(reversed(newest))[-1] == heard.marks[count - 1]
 
     async def _taken(self, known: Known, model: str) -> Live:
         """Return a conversation in use; it is free again when whoever asked for it is gone by then."""
@@ -164,13 +225,14 @@ class Shelf:
         """Return a conversation in use, opening it if it is not."""
         place = (known.owner, known.key)
         self._busy.add(place)
-        self._known[place] = known
+        self._known.pop(place, None)
+        self._known[place] = known  # the newest stand last
         try:
             if place in self._closing:
                 await asyncio.shield(self._closing[place])
             if place in self._open:
                 return self._open[place]
-            await self._make_room()
+            await self._make_room(1)
             live = Live(known)
             await asyncio.to_thread(self._catch_up, known)
             await live.open(lambda: self._opener(known, model))
@@ -187,6 +249,10 @@ class Shelf:
         If the store has less than was noted, because it could not take an answer, it is counted from the beginning.
         """
         info = self._store.info(known.key, owner=known.owner)
+        noted = known_of(info) if info and not known.count else None
+        if noted is not None:
+            known.count, known.mark, known.before, known.hidden = noted.count, noted.mark, noted.before, noted.hidden
+            known.newest = noted.newest
         stored = info.messages if info else 0
         missing = stored - known.count - known.hidden
         if missing < 0:
@@ -196,16 +262,31 @@ class Shelf:
         newest = self._store.messages(known.key, owner=known.owner, newest_first=True)
         rows = [row for row, _ in zip(newest, range(missing), strict=False) if not row.message.get(INCOMPLETE)]
         for row in reversed(rows):
-            known.answered(extended(known.mark, row.message))
+            known.answered(row.message)
         if not rows or rows[0].role != "assistant":  # what was answered last was never noted, so nobody got it
             known.before = b""
 
-    async def _make_room(self) -> None:
-        while len(self._open) >= self._most_open:
+    async def _make_room(self, more: int) -> None:
+        """Let conversations go until so many more may be held: those that were used least recently."""
+        while len(self._open) + more > self._most_open or self._weight() > self._most_bytes:
             idle = [(live.used, place) for place, live in self._open.items() if place not in self._busy]
             if not idle:
                 return
             await self._close(min(idle)[1])
+
+    def _weight(self) -> int:
+        return sum(live.weight for live in self._open.values())
+
+    def _forget_oldest(self) -> None:
+        """Keep the index short; a conversation with a name is found in the store by that."""
+        while len(self._known) > self._most_known:
+            in_use = self._busy | self._open.keys()
+            oldest = next((place for place in self._known if place not in in_use), None)
+            if oldest is None:
+                return
+            known = self._known.pop(oldest)
+            if known is not None:
+                self._remove(known)
 
     async def _close(self, place: Place) -> None:
         """End a conversation; a request that comes for it meanwhile waits."""
@@ -243,8 +324,8 @@ class Shelf:
 
 def _places(known: Known) -> list[tuple[str, str, str, bytes]]:
     """Return where in the index a conversation stands; nowhere, as long as nothing was said in it."""
-    marks = known.marks() if known.count else ()
-    return [(known.owner, known.dialect, known.family, mark) for mark in marks]
+    found = known.marks() | {known.newest or known.mark} if known.count else ()
+    return [(known.owner, known.dialect, known.family, mark) for mark in found]
 
 
 def goes_on(known: Known, heard: Heard) -> bool:
@@ -274,6 +355,7 @@ def known_of(info: ConversationInfo) -> Known | None:
             mark=bytes.fromhex(noted["mark"]),
             hidden=int(noted["hidden"]),
             before=bytes.fromhex(noted["before"]),
+            newest=bytes.fromhex(noted.get("newest", "")),
         )
     except (KeyError, TypeError, ValueError):
         return None

@@ -62,7 +62,8 @@ class Upstream:
     ) -> httpx2.Response:
         """Send a request and return the answer as soon as it begins; its body is still to be read."""
         address = f"{self.base_url}{path}{'?' + query if query else ''}"
-        sent = {**passed_on(headers), **self._credentials(headers), "accept-encoding": "identity"}
+        own = {**self._credentials(headers), "accept-encoding": "identity"}
+        sent = passed_on(headers) | {name.encode(): value.encode("latin-1") for name, value in own.items()}
         request = self._client.build_request(method, address, content=content, headers=sent)
         try:
             return await self._client.send(request, stream=True)
@@ -116,13 +117,13 @@ def connect(settings: Gateway) -> tuple[dict[str, Upstream], httpx2.AsyncClient]
     return found, client
 
 
-def passed_on(headers: Mapping[str, str]) -> dict[str, str]:
-    """Return the headers of a client that go to the provider."""
-    return {
-        name: value
-        for name, value in headers.items()
-        if name in _PASSED_ON or (name.startswith("anthropic-") and name != "anthropic-version")
-    }
+def passed_on(headers: Mapping[str, str]) -> dict[bytes, bytes]:
+    """Return the headers of a client that go to the provider, byte for byte; one that came twice as one list."""
+    found: dict[bytes, list[bytes]] = {}
+    for name, value in headers.items():
+        if name in _PASSED_ON or (name.startswith("anthropic-") and name != "anthropic-version"):
+            found.setdefault(name.encode("latin-1"), []).append(value.encode("latin-1"))
+    return {name: b", ".join(values) for name, values in found.items()}
 
 
 def passed_back(response: httpx2.Response) -> list[tuple[bytes, bytes]]:

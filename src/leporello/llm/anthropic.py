@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from leporello.engine import normalise_usage
 from leporello.errors import RequestRefusedError
 from leporello.llm.sdk import SdkClient
-from leporello.messages import to_anthropic
+from leporello.messages import anthropic_request
 from leporello.messages.types import text_of
 
 if TYPE_CHECKING:
@@ -44,14 +44,14 @@ class AnthropicClient(SdkClient):
             context_length=context_length,
         )
 
-    def _load(self) -> Any:
-        from anthropic import AsyncAnthropic
+    def _load(self) -> tuple[Any, Any]:
+        from anthropic import AsyncAnthropic, DefaultAsyncHttpxClient
 
-        return AsyncAnthropic
+        return AsyncAnthropic, DefaultAsyncHttpxClient
 
     async def _ask(self, make: Any, messages: list[Message], max_tokens: int) -> bytes:
-        request, _ = to_anthropic(messages)
-        async with make(**self._options()) as client:
+        request = anthropic_request(messages)
+        async with make() as client:
             endpoint = client.messages.with_raw_response
             answer = await endpoint.create(model=self.model, max_tokens=max_tokens, **request)
             body: bytes = await answer.http_response.aread()

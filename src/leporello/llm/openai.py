@@ -40,14 +40,14 @@ class OpenAIClient(SdkClient):
             context_length=context_length,
         )
 
-    def _load(self) -> Any:
-        from openai import AsyncOpenAI
+    def _load(self) -> tuple[Any, Any]:
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
-        return AsyncOpenAI
+        return AsyncOpenAI, DefaultAsyncHttpxClient
 
     async def _ask(self, make: Any, messages: list[Message], max_tokens: int) -> bytes:
         limit: dict[str, Any] = {self._limit_name(): max_tokens}
-        async with make(**self._options()) as client:
+        async with make() as client:
             chat = client.chat.completions.with_raw_response
             answer = await chat.create(model=self.model, messages=messages, **limit)
             body: bytes = await answer.http_response.aread()

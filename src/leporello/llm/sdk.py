@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import EmptyAnswerError, MalformedAnswerError, ModelError, NetworkError, OutputLimitError
 from leporello.llm.client import Completion, visible_text
 from leporello.llm.deadline import within
 from leporello.llm.errors import classify
+from leporello.llm.tls import shared_context
 
 if TYPE_CHECKING:
     from leporello.engine import Usage
@@ -41,7 +43,7 @@ class SdkClient(ABC):
         """Ask once; the time limit is for the whole call (see `leporello.llm.deadline`)."""
         problem: ModelError
         try:
-            make, sendable = self._load(), wire(messages)
+            make, sendable = partial(self._client, *self._load()), wire(messages)
             sent = within(timeout, lambda: self._ask(make, sendable, max_tokens))
             return self._read(self._decoded(sent))
         except TimeoutError:
@@ -50,13 +52,19 @@ class SdkClient(ABC):
             problem = classify(error, provider=self.provider, secret=self._api_key)
         raise problem
 
-    def _options(self) -> dict[str, Any]:
-        """Return what the package's client is made with: it neither retries nor counts time, that is our business."""
-        return {"api_key": self._api_key, "base_url": self.base_url, "timeout": None, "max_retries": 0}
+    def _client(self, make: Any, connection: Any) -> Any:
+        """Return the package's client: it neither retries nor counts time, that is our business."""
+        return make(
+            api_key=self._api_key,
+            base_url=self.base_url,
+            timeout=None,
+            max_retries=0,
+            http_client=connection(verify=shared_context()),
+        )
 
     @abstractmethod
-    def _load(self) -> Any:
-        """Import the package (which takes longer than some calls) and return its asynchronous client class."""
+    def _load(self) -> tuple[Any, Any]:
+        """Import the package (which takes longer than some calls) and return its classes: client, and connection."""
 
     @abstractmethod
     async def _ask(self, make: Any, messages: list[Message], max_tokens: int) -> bytes:

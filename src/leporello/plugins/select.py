@@ -58,6 +58,7 @@ class EngineSource:
         self._making = Making.of(self.config, options)
         self._lock = threading.RLock()
         self._offer: Offer | None = None
+        self._looked = False
 
     def new_engine(self) -> ContextEngine:
         """Return an engine for one more conversation; the compressor, with a warning, if the chosen one fails."""
@@ -77,9 +78,7 @@ class EngineSource:
 
     def _engine(self) -> ContextEngine:
         if self.name == BUILT_IN:
-            for one in discover(self.config):
-                if one.problem and one.name == BUILT_IN:
-                    _warn(ignored_plugin(one), PluginWarning)
+            self._look_for_namesakes()
             return self._making.compressor()
         with self._lock:
             serve(self.config, **self._making.given_llm())
@@ -100,6 +99,16 @@ class EngineSource:
             except PluginError as error:
                 raise self._told(error) from error
             return callable(self._offer.thing) and takes(self._offer.thing, option)
+
+    def _look_for_namesakes(self) -> None:
+        """Say, once, when a plugin has the name of the built-in engine and is ignored."""
+        with self._lock:
+            if self._looked:
+                return
+            self._looked = True
+        for one in discover(self.config):
+            if one.problem and one.name == BUILT_IN:
+                _warn(ignored_plugin(one), PluginWarning)
 
     def _told(self, error: PluginError) -> PluginError:
         return PluginError(f"it cannot be used as an engine.\n{error.problem}", plugin=self.name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from leporello.engine import CompactionReport
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leporello.session.conversation import Conversation
     from leporello.session.walk import Walk
 
-LEASE_SECONDS = 300.0  # longer than a compaction may take; the conversation of a crashed process is free after that
+LEASE_SECONDS = 15.0  # prolonged while a compaction goes on; what a killed process held is free after that
 REST = 0.05  # of the window: what a request grows by before an engine whose result was of no use is asked again
 FOLDED = ("folded", "fallback")
 
@@ -31,7 +31,9 @@ def asking(talk: Conversation, tokens: int, *, reported: bool) -> Walk[bool]:
     """Ask the engine whether to fold: about the messages, then about the count, both always."""
     early = False
     if not talk.unstored:
-        early = yield from trying(talk, steps.Preflight(messages=talk.window.shown()), default=False)
+        early = yield from trying(
+            talk, steps.Preflight(messages=talk.window.shown(), stored=talk.stored), default=False
+        )
     due = yield from trying(talk, steps.ShouldCompress(tokens=tokens), default=False)
     if not (early or due) or not talk.automatic or talk.recovered or tokens < talk.rests_until:
         return False
@@ -39,12 +41,21 @@ def asking(talk: Conversation, tokens: int, *, reported: bool) -> Walk[bool]:
 
 
 def folding(
-    talk: Conversation, tokens: int, *, reason: str, focus: str | None = None, force: bool = False
+    talk: Conversation,
+    tokens: int,
+    *,
+    reason: str,
+    focus: str | None = None,
+    force: bool = False,
+    patience: float = 0.0,
 ) -> Walk[CompactionReport]:
-    """Let the engine fold the window, one process at a time, and use the result if it is good."""
+    """Let the engine fold the window, one process at a time, and use the result if it is good.
+
+    `patience`: how many seconds to wait for a process that is at it already.
+    """
     if talk.unstored:
         return _refused(talk, "the store cannot be used at the moment")
-    if not (yield from trying(talk, steps.Lease(seconds=LEASE_SECONDS), default=True)):
+    if not (yield from trying(talk, steps.Lease(seconds=LEASE_SECONDS, patience=patience), default=True)):
         return _refused(talk, "another process is compacting this conversation")
     try:
         yield tell(talk, CompactionStarted, reason=reason, messages=len(talk.window), tokens=tokens)
@@ -52,7 +63,7 @@ def folding(
     finally:
         yield from trying(talk, steps.Release())
     if report.status in FOLDED:
-        talk.accounts.compacted(report.cost_usd if report.model_calls else None)
+        talk.accounts.compacted(report.cost_usd if report.model_calls or report.cost_usd else None)
         talk.rests_until = 0
     else:
         talk.rests_until = tokens + int(talk.route.context_length * REST)
@@ -80,6 +91,8 @@ def replacing(
         if version is not None and not talk.waiting:
             yield from saving(talk, before, version, reason, verdict.report)
         talk.sound.mend(talk.window, talk.dialect)
+        if talk.sent is not None:  # its row must not cut off what the fold has saved
+            talk.sent = replace(talk.sent, lines=len(talk.window))
     return verdict.report
 
 

@@ -15,6 +15,7 @@ from leporello.events import CompactionFinished, CompactionStarted, Event, Sink
 from leporello.plugins import dispatch, merge_tools, route_llm
 from leporello.redact import redact
 from leporello.session import steps
+from leporello.session.lease import Lease
 from leporello.session.verdict import Made
 from leporello.session.windows import load
 from leporello.store import Window
@@ -79,7 +80,8 @@ class Host:
     clock: Callable[[], float] = time.monotonic
     token: str = field(default_factory=lambda: uuid4().hex)
     """The name under which this session holds the right to compact."""
-    _taken: dict[str, frozenset[str]] = field(default_factory=dict)
+    _lease_held: Lease | None = None
+    _taken: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
 
     def do(self, step: steps.Step) -> Any:
         """Do one step and return what came of it; an engine's failure is an EngineError that names it."""
@@ -98,7 +100,7 @@ class Host:
     # the store
 
     def _append(self, step: steps.Append) -> tuple[str, ...]:
-        return self.store.append(self.conversation, step.messages, owner=self.owner)
+        return self.store.append(self.conversation, step.messages, owner=self.owner, request=step.request)
 
     def _handout(self, step: steps.HandOut) -> None:
         if not self.engine_stores:
@@ -133,10 +135,21 @@ class Host:
         return self.store.record_request(self.conversation, step.request, owner=self.owner)
 
     def _lease(self, step: steps.Lease) -> bool:
-        return self.store.acquire(self.conversation, self.token, seconds=step.seconds, owner=self.owner)
+        lease = Lease(
+            store=self.store,
+            conversation=self.conversation,
+            token=self.token,
+            owner=self.owner,
+            seconds=step.seconds,
+        )
+        is_ours = lease.take(step.patience)
+        self._lease_held = lease if is_ours else None
+        return is_ours
 
     def _release(self, step: steps.Release) -> None:
-        self.store.release(self.conversation, self.token, owner=self.owner)
+        lease, self._lease_held = self._lease_held, None
+        if lease is not None:
+            lease.give_back()
 
     def _version(self, step: steps.Version) -> int:
         return self.store.window(self.conversation, owner=self.owner).version
@@ -164,7 +177,7 @@ class Host:
 
     def _end(self, step: steps.End) -> None:
         try:
-            self._call("on_session_end", step.session_id, step.messages)
+            self._call("on_session_end", step.session_id, step.messages, **self._known(step))
         finally:
             if self.store.info(self.conversation, owner=self.owner) is not None:
                 self.store.end(self.conversation, owner=self.owner)
@@ -188,7 +201,7 @@ class Host:
             return merge_tools(step.tools, self.engine)
 
     def _preflight(self, step: steps.Preflight) -> bool:
-        return bool(self._call("should_compress_preflight", step.messages))
+        return bool(self._call("should_compress_preflight", step.messages, **self._known(step)))
 
     def _shouldcompress(self, step: steps.ShouldCompress) -> bool:
         return bool(self._call("should_compress", step.tokens))
@@ -210,13 +223,17 @@ class Host:
         self._call("update_from_response", step.usage)
 
     def _complete(self, step: steps.Complete) -> None:
-        self._call("on_turn_complete", step.messages, usage=step.usage)
+        self._call("on_turn_complete", step.messages, usage=step.usage, **self._known(step))
 
     def _answer(self, step: steps.Answer) -> ToolAnswer:
         started = self.clock()
-        with self._route():
-            text = dispatch(self.engine, step.call.name, step.call.arguments, step.messages)
+        with self.routing():
+            text = dispatch(self.engine, step.call.name, step.call.arguments, step.messages, **self._known(step))
         return ToolAnswer(text=text, seconds=self.clock() - started)
+
+    def _known(self, step: steps.Showing) -> dict[str, bool]:
+        """Return what an engine that keeps the conversation in the same store is told about the list it is shown."""
+        return {"stored": True} if step.stored and self.engine_stores else {}
 
     def close_engine(self) -> None:
         """Let the engine give back what it holds."""
@@ -234,14 +251,17 @@ class Host:
         """Return what the method takes of what is offered; its signature is read once."""
         if not offered:
             return offered
-        if method not in self._taken:
-            self._taken[method] = frozenset(fitting(function, **offered))
-        return {key: value for key, value in offered.items() if key in self._taken[method]}
+        key = (method, *offered)
+        if key not in self._taken:
+            self._taken[key] = frozenset(fitting(function, **offered))
+        taken = self._taken[key]
+        return offered if len(taken) == len(offered) else {name: offered[name] for name in taken}
 
     def _blamed(self, method: str) -> _Blame:
-        return _Blame(self._route(), f"engine '{self.engine_name}' failed in {method}()")
+        return _Blame(self, method)
 
-    def _route(self) -> AbstractContextManager[None]:
+    def routing(self) -> AbstractContextManager[None]:
+        """Return what must surround a call of the engine, so that its own calls of a model find their way."""
         return route_llm(self.llm) if self.routed else nullcontext()
 
     @property
@@ -264,9 +284,10 @@ class Host:
 class _Blame:
     """Turn whatever an engine raises into an EngineError that says where; interrupts pass."""
 
-    def __init__(self, around: AbstractContextManager[None], where: str) -> None:
-        self._around = around
-        self._where = where
+    def __init__(self, host: Host, method: str) -> None:
+        self._host = host
+        self._method = method
+        self._around = host.routing()
 
     def __enter__(self) -> None:
         self._around.__enter__()
@@ -276,4 +297,5 @@ class _Blame:
     ) -> None:
         self._around.__exit__(kind, error, trace)
         if isinstance(error, Exception):
-            raise EngineError(redact(f"{self._where}: {type(error).__name__}: {error}")) from error
+            where = f"engine '{self._host.engine_name}' failed in {self._method}()"
+            raise EngineError(redact(f"{where}: {type(error).__name__}: {error}")) from error

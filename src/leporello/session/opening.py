@@ -49,6 +49,8 @@ class Opened:
     """Whether the engine knows the model already."""
     own_engine: bool = True
     own_store: bool = True
+    source: EngineSource | None = None
+    """Where the engine is from: whoever opens many conversations on one model gives it to the next."""
 
     def another(self, session_id: str | None) -> Conversation:
         """Return another conversation with the same model, engine and store."""
@@ -99,7 +101,8 @@ def open_session(
     window, notice = _window(settings, route, context_length or (given.context_length if given else 0))
     route = route.with_window(window)
     kept, own_store = _store(settings, store, key, engine)
-    chosen, fell_back = _engine(settings, engine, route, kept, options)
+    source = _source(settings, engine, route, kept, options)
+    chosen, fell_back = _engine(engine, source, options)
     host = Host(
         engine=chosen,
         store=kept,
@@ -120,6 +123,7 @@ def open_session(
         introduced=chosen is not given,
         own_engine=chosen is not given,
         own_store=own_store,
+        source=source,
     )
 
 
@@ -219,28 +223,32 @@ def _is_ignored(config: Config, session_id: str) -> bool:
     return Settings.of(config).ignores(session_id)
 
 
-def _engine(
-    config: Config, engine: Any, route: Route, store: Store, options: dict[str, Any]
-) -> tuple[ContextEngine, str]:
-    """Return the engine, and what the user must know when it is not the one that was asked for."""
+def _source(config: Config, engine: Any, route: Route, store: Store, options: dict[str, Any]) -> EngineSource | None:
+    """Return where the engine comes from; None when it was handed over itself."""
     if isinstance(engine, ContextEngine):
+        return None
+    if isinstance(engine, EngineSource):
+        return engine
+    own_store = {} if config.lcm.store and _name(config, engine) == "lcm" else {"store": store}
+    return EngineSource(
+        config,
+        name=engine,
+        model=route.model,
+        provider=route.provider,
+        base_url=route.base_url,
+        context_length=route.context_length,
+        **own_store,
+        **options,
+    )
+
+
+def _engine(given: Any, source: EngineSource | None, options: dict[str, Any]) -> tuple[ContextEngine, str]:
+    """Return the engine, and what the user must know when it is not the one that was asked for."""
+    if source is None:
         if options:
             names = ", ".join(sorted(options))
             raise SessionError(f"an engine that is handed over takes no options: leave out {names}.")
-        return engine, ""
-    source = engine
-    if not isinstance(source, EngineSource):
-        own_store = {} if config.lcm.store and _name(config, engine) == "lcm" else {"store": store}
-        source = EngineSource(
-            config,
-            name=engine,
-            model=route.model,
-            provider=route.provider,
-            base_url=route.base_url,
-            context_length=route.context_length,
-            **own_store,
-            **options,
-        )
+        return given, ""
     chosen = source.new_engine()
     name = getattr(chosen, "name", "")
     fell_back = name == "compressor" != source.name

@@ -126,6 +126,7 @@ class ModelServer:
         self._provider.closing = False
         self._ready.clear()
         self._socket = socket.create_server((_LOOPBACK, self._port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # else a short answer takes 40 ms
         self._port = self._socket.getsockname()[1]
         self._server = uvicorn.Server(self._settings())
         self._thread = threading.Thread(target=self._serve, name="leporello-model-server", daemon=True)
@@ -166,6 +167,7 @@ class ModelServer:
             lifespan="on",
             log_config=None,
             access_log=False,
+            timeout_keep_alive=75,  # as providers do: a busy client comes back to a connection after many seconds
             timeout_graceful_shutdown=1,
         )
 
