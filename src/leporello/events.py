@@ -44,7 +44,7 @@ class CompactionFinished(Event):
     cost_usd: float | None
 
     def __str__(self) -> str:
-        cost = "" if self.cost_usd is None else f", ${self.cost_usd:.4f}"
+        cost = f", ${self.cost_usd:.4f}" if self.cost_usd else ""
         why = f" ({self.reason})" if self.reason else ""
         return (
             f"{self.status}: {self.messages_before} → {self.messages_after} messages, "

@@ -103,6 +103,14 @@ def test_lost_is_what_stood_behind_the_change() -> None:
     assert tools_survive.tokens_lost == everything - count_tools(TOOLS)
 
 
+def test_lost_is_what_the_host_weighs_where_it_says_so() -> None:
+    tracker, edited = PrefixTracker(), [*TALK[:2], MORE, TALK[3]]
+    tracker.see(TALK[:3], weights=[1, 2, 4])
+    tracker.see(TALK, weights=[1, 2, 4, 8])
+    assert tracker.see(edited, weights=[1, 2, 16, 8]).tokens_lost == 4 + 8
+    assert tracker.see(TALK, weights=[1, 2, 4, 8]).tokens_lost == 16 + 8
+
+
 def test_each_request_is_compared_with_the_one_before_it() -> None:
     tracker = PrefixTracker()
     edited = [*TALK[:2], MORE, TALK[3]]

@@ -157,3 +157,60 @@ def test_somebody_else_who_was_faster_is_noticed(work: Work) -> None:
     assert not violations(window, "openai")
     assert verify(store, "s") == []
     assert [row.message for row in store.messages("s")] == messages
+
+
+class Away:
+    """A store that can be away for a while."""
+
+    def __init__(self) -> None:
+        self.store = open_store(":memory:")
+        self.away = False
+
+    def __getattr__(self, name: str) -> Any:
+        real = getattr(self.store, name)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if self.away:
+                raise StoreBusyError("locked")
+            return real(*args, **kwargs)
+
+        return call
+
+
+def two_folds_without_a_store(kind: type[LCMEngine], work: Work) -> tuple[list[Message], list[Message]]:
+    """Let lists be repaired while the store is away; return what was said, and what is stored in the end."""
+    store = Away()
+    engine = kind(16_000, store=store, executor=Later())
+    engine.on_event = lambda _: None
+    engine.on_session_start("s")
+    unanswered = work(30, 31)[:2]
+    twice: list[Message] = [{"role": "assistant", "content": "One."}, {"role": "assistant", "content": "Two."}]
+    said = [*work(0, 4), *unanswered]
+    engine.should_compress_preflight(said)
+    store.away = True
+    messages = engine.compress([*said, ASK])
+    messages = engine.compress([*messages, *twice])
+    said = [*said, ASK, *twice]
+    store.away = False
+    later: list[Message] = [{"role": "user", "content": "Go on."}]
+    engine.should_compress_preflight([*messages, *later])
+    engine.compress([*messages, *later], force=True)
+    return [*said, *later], [row.message for row in store.store.messages("s")]
+
+
+def test_what_a_repair_made_while_the_store_was_away_is_never_taken_for_said(work: Work) -> None:
+    said, stored = two_folds_without_a_store(LCMEngine, work)
+    assert stored == said
+
+
+def test_a_repair_that_is_not_noted_is_caught(work: Work) -> None:
+    """Planted: an engine that forgets what it handed out while the store was away."""
+
+    class Forgetful(LCMEngine):
+        def compress(self, messages: list[Message], *args: Any, **options: Any) -> list[Message]:
+            result = super().compress(messages, *args, **options)
+            self._keeping.owed.clear()
+            return result
+
+    said, stored = two_folds_without_a_store(Forgetful, work)
+    assert stored != said

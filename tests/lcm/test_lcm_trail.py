@@ -58,6 +58,21 @@ def test_many_messages_are_gathered_in_the_background(make_engine: Make, work: W
     assert any(found.value == "src/module_11.py" for found in of(engine.store))
 
 
+def test_what_a_host_stored_itself_is_gathered_in_the_background_too(
+    make_engine: Make, work: Work, background: Later
+) -> None:
+    engine = make_engine()
+    engine.store.append("s", work(0, 12))
+    engine.should_compress_preflight(work(0, 3), stored=True)
+    assert not background.waiting
+    engine.should_compress_preflight(work(0, 12), stored=True)
+    assert background.run() == 1
+    assert any(found.value == "src/module_11.py" for found in of(engine.store))
+    engine.on_turn_complete(work(0, 12), stored=True)
+    engine.should_compress_preflight(work(0, 12), stored=True)
+    assert not background.waiting, "nothing is new"
+
+
 def test_without_work_in_the_background_the_end_of_the_session_gathers(make_engine: Make, work: Work) -> None:
     engine = make_engine(config={"background": False})
     engine.should_compress_preflight(work(0, 12))

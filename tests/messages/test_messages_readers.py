@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from leporello.messages import is_system, parts_of, role_of, text_of, tool_calls_of
+from leporello.messages import call_ids_of, is_system, parts_of, role_of, text_of, tool_calls_of
 
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.binary(),
@@ -62,6 +62,11 @@ def test_arguments_that_are_a_dict_are_written_as_json() -> None:
     (call,) = tool_calls_of(calling({"path": "ü.py", ("no", "key"): 1}))
     assert call.raw == '{"path": "ü.py"}'
     assert call.arguments == {"path": "ü.py"}
+
+
+@given(message=ANYTHING | st.fixed_dictionaries({"role": ANYTHING, "content": PARTS, "tool_calls": CALLS}))
+def test_the_ids_of_calls_are_those_of_the_calls(message: Any) -> None:
+    assert call_ids_of(message) == [call.id for call in tool_calls_of(message)]
 
 
 @given(message=ANYTHING | st.fixed_dictionaries({"role": ANYTHING, "content": PARTS, "tool_calls": CALLS}))

@@ -348,16 +348,16 @@ class Orphaning(LCMEngine):
 class Restless(LCMEngine):
     """Changes the prompt between two folds, as one does that tells the time in it."""
 
-    def should_compress_preflight(self, messages: list[Message]) -> bool:
+    def should_compress_preflight(self, messages: list[Message], *, stored: bool = False) -> bool:
         if len(messages) % 50 == 0:
             messages[0] = {**messages[0], "content": f"{messages[0]['content']} It is {len(messages)} o'clock."}
-        return super().should_compress_preflight(messages)
+        return super().should_compress_preflight(messages, stored=stored)
 
 
 class Deaf(LCMEngine):
     """Never stores what a user says twice."""
 
-    def should_compress_preflight(self, messages: list[Message]) -> bool:
+    def should_compress_preflight(self, messages: list[Message], *, stored: bool = False) -> bool:
         return super().should_compress_preflight([m for m in messages if m.get("content") != "yes"])
 
     def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
@@ -500,9 +500,9 @@ def babbling(_: list[Message]) -> str:
 class Tireless(LCMEngine):
     """Asks a model that is away again and again."""
 
-    def should_compress_preflight(self, messages: list[Message]) -> bool:
+    def should_compress_preflight(self, messages: list[Message], *, stored: bool = False) -> bool:
         self._summariser._trouble = None
-        return super().should_compress_preflight(messages)
+        return super().should_compress_preflight(messages, stored=stored)
 
 
 OUTAGE_DEFECTS: dict[str, Callable[[Path], Outage]] = {

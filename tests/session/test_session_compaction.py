@@ -287,3 +287,29 @@ def test_an_engine_on_an_older_base_class_works(opened: Any, answer: Callable[..
     session.request()
     assert session.usage().compactions > 0
     assert session.compress("with a focus that it does not take").status == "unchanged"
+
+
+@pytest.mark.parametrize(
+    ("calls", "dollars", "told", "spent"),
+    [
+        (0, 0.0, "0 model calls", None),
+        (0, 0.25, "0 model calls, $0.2500", 0.25),  # paid beforehand, in the background
+        (2, 0.5, "2 model calls, $0.5000", 0.5),
+        (2, None, "2 model calls", None),
+    ],
+)
+def test_what_a_fold_cost_is_told_and_added_up_where_it_cost_something(
+    opened: Any, answer: Callable[..., Any], calls: int, dollars: float | None, told: str, spent: float | None
+) -> None:
+    class Paying(Scripted):
+        def compress(self, messages: list[Message], *args: Any, **options: Any) -> Any:
+            self.last_compaction = CompactionReport(status="folded", model_calls=calls, cost_usd=dollars)
+            return super().compress(messages, *args, **options)
+
+    events: list[Any] = []
+    session = opened(engine=Paying(newest_turn), on_event=events.append)
+    talked(session, answer)
+    assert session.compress().status == "folded"
+    (finished,) = [event for event in events if isinstance(event, CompactionFinished)]
+    assert str(finished).endswith(told)
+    assert session.usage().conversation.cost_usd == spent

@@ -309,10 +309,10 @@ class Forgetful(Flaky):
 
     taken = 0
 
-    def append(self, conversation: str, messages: Any, *, owner: str = "") -> tuple[str, ...]:
+    def append(self, conversation: str, messages: Any, **options: Any) -> tuple[str, ...]:
         self.taken += 1
         kept = list(messages)[:-1] if self.taken % 7 == 0 else messages
-        ids = super().append(conversation, kept, owner=owner)
+        ids = super().append(conversation, kept, **options)
         return (*ids, *["m0"] * (len(messages) - len(kept)))
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from leporello import LCMEngine
 from leporello.errors import MessageError, SessionError, StoreBusyError, StoreError
 from leporello.events import Notice
 from leporello.lcm import verify
@@ -66,8 +67,8 @@ def test_a_lossy_store_is_caught_by_the_same_assertion(opened: Any, answer: Call
     class Lossy(SQLiteStore):
         taken = 0
 
-        def append(self, conversation: str, messages: Any, *, owner: str = "") -> tuple[str, ...]:
-            ids = super().append(conversation, messages, owner=owner)
+        def append(self, conversation: str, messages: Any, *, owner: str = "", **more: Any) -> tuple[str, ...]:
+            ids = super().append(conversation, messages, owner=owner, **more)
             self.taken += 1
             if self.taken % 50 == 0:
                 self.delete(conversation, owner=owner, first=self.taken, last=self.taken)
@@ -377,3 +378,101 @@ def test_a_recording_engine_sees_the_mended_list(opened: Any) -> None:
     session.request()
     (call,) = [call for call in engine.calls if call.method == "should_compress_preflight"]
     assert violations(call.args[0], "openai") == []
+
+
+def listed(store: SQLiteStore) -> list[str]:
+    return [conversation.key for conversation in store.conversations()]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_conversation_in_which_nothing_was_said_leaves_nothing_behind(
+    engine: str, opened: Any, answer: Callable[..., Any]
+) -> None:
+    store = SQLiteStore(None)
+    session = opened(engine=engine, store=store, system="Be brief.")
+    session.reset("another")
+    session.close()
+    assert listed(store) == []
+    with Session.open("talk", engine=engine, store=store, config={}, system="Be brief.", model="m") as spoken:
+        work(spoken, answer, 1)
+    assert listed(store) == ["talk"], "the same look finds one in which something was said"
+
+
+def test_the_system_prompt_is_stored_with_the_first_message_that_is(opened: Any) -> None:
+    session = opened(system="Be brief.")
+    with pytest.raises(MessageError):
+        session.add({"role": "user", "content": {1, 2}})
+    session.add({"role": "user", "content": "Hello"})
+    everything = [row.message["content"] for row in session.store.messages(session.id, system=True)]
+    assert everything == ["Be brief.", "Hello"]
+
+
+def test_an_answer_and_the_row_of_its_request_are_stored_together_or_not_at_all(
+    opened: Any, answer: Callable[..., Any]
+) -> None:
+    """Whatever stops the row stops the answer too; both wait for the next chance, in their order."""
+    store = SQLiteStore(None)
+    session = opened(store=store)
+    session.add({"role": "user", "content": "Hello"})
+    session.request()
+    with store._db.write() as connection:
+        connection.execute("CREATE TRIGGER stop BEFORE INSERT ON requests BEGIN SELECT RAISE(ABORT, 'no'); END")
+    session.record(answer("Hi."))
+    assert [m["content"] for m in stored(session)] == ["Hello"]
+    with store._db.write() as connection:
+        connection.execute("DROP TRIGGER stop")
+    session.add({"role": "user", "content": "How are you?"})
+    session.request()
+    session.record(answer("Well."))
+    assert [m["content"] for m in stored(session)] == ["Hello", "Hi.", "How are you?", "Well."]
+    (row,) = store.requests(session.id)
+    assert [item["m"] for item in row.added] == ["m1", "m2", "m3"]
+
+
+class Counting(SQLiteStore):
+    """A store that counts the lists it was handed."""
+
+    lists = 0
+
+    def ingest(self, *args: Any, **options: Any) -> Any:
+        self.lists += 1
+        return super().ingest(*args, **options)
+
+
+def test_an_engine_in_the_same_store_does_not_store_again_what_the_session_stored(
+    opened: Any, answer: Callable[..., Any]
+) -> None:
+    store = Counting(None)
+    session = opened(engine="lcm", store=store, context_length=16_000)
+    said = work(session, answer, 8)
+    assert store.lists == 0
+    assert session.compress().status == "folded"
+    assert store.lists > 0, "a fold looks at the whole list"
+    session.close()
+    assert [row.message for row in store.messages("talk")] == said
+    assert store.artifacts("talk", limit=1), "what was done is gathered all the same"
+
+
+def test_an_engine_with_a_store_of_its_own_stores_by_itself(opened: Any, answer: Callable[..., Any]) -> None:
+    own = Counting(None)
+    session = opened(engine=LCMEngine(200_000, store=own))
+    said = work(session, answer, 3)
+    assert own.lists > 0
+    assert [row.message for row in own.messages("talk")] == said
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_request_without_an_answer_does_not_cut_off_what_was_folded_after_it(
+    engine: str, opened: Any, answer: Callable[..., Any]
+) -> None:
+    store = SQLiteStore(None)
+    session = opened(engine=engine, store=store, context_length=16_000)
+    work(session, answer, 8)
+    session.add({"role": "user", "content": "Go on."})
+    session.request()
+    assert session.compress().status in ("folded", "fallback")
+    window = session.window
+    session.close()
+    assert verify(store, "talk") == []
+    with Session.open("talk", engine=engine, store=store, config={}, context_length=16_000, model="m") as resumed:
+        assert resumed.window == window

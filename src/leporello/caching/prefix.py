@@ -72,7 +72,7 @@ class PrefixTracker:
         self._opening = _Opening()
         self._messages: list[Any] = []
         self._hashes: list[bytes] = []  # of everything up to and including each message
-        self._tokens: list[int] = []  # the same, counted
+        self._weights: list[int] = []  # the tokens of each message
 
     def see(
         self,
@@ -83,11 +83,13 @@ class PrefixTracker:
         model: str = "",
         why: str | None = None,
         unchanged: int = 0,
+        weights: Sequence[int] | None = None,
     ) -> PrefixChange:
         """Take the next request and tell how it differs from the one before it.
 
         `why` is the host's own word for what it has just done ("compaction", "undo"); it counts when something moved.
         `unchanged` is its word that so many messages at the front are the same as before, which saves looking at them.
+        `weights` are the tokens of each message, where they are known already.
         """
         before = self._opening
         opening = before.again(model, tools, system)
@@ -96,7 +98,7 @@ class PrefixTracker:
         moved = edited or (before.fingerprint not in ("", opening.fingerprint))
         reason = self._reason(opening, messages, same)
         lost = self._tokens_lost(opening, same) if moved else 0
-        self._remember(opening, messages, same)
+        self._remember(opening, messages, same, weights)
         return PrefixChange(
             moved=moved,
             index=same if edited else None,
@@ -122,23 +124,23 @@ class PrefixTracker:
     def _tokens_lost(self, opening: _Opening, same: int) -> int:
         """Count what stood behind the change: tools come first, then the system prompt, then the messages."""
         before = self._opening
-        total = before.tokens + (self._tokens[-1] if self._tokens else 0)
         if opening is before:
-            return total - before.tokens - (self._tokens[same - 1] if same else 0)
+            return sum(self._weights[same:])
         kept = before.tool_tokens if (opening.model, opening.tools) == (before.model, before.tools) else 0
-        return total - kept
+        return before.tokens + sum(self._weights) - kept
 
-    def _remember(self, opening: _Opening, messages: Sequence[Any], same: int) -> None:
+    def _remember(
+        self, opening: _Opening, messages: Sequence[Any], same: int, weights: Sequence[int] | None = None
+    ) -> None:
         self._opening = opening
-        self._messages[same:] = messages[same:]
-        del self._hashes[same:], self._tokens[same:]
+        new = messages[same:]
+        self._messages[same:] = new
+        self._weights[same:] = map(count_message, new) if weights is None else weights[same:]
+        del self._hashes[same:]
         rolling = self._hashes[-1] if self._hashes else b""
-        tokens = self._tokens[-1] if self._tokens else 0
-        for message in self._messages[same:]:
+        for message in new:
             rolling = _rolled(rolling, fingerprint(message))
-            tokens += count_message(message)
             self._hashes.append(rolling)
-            self._tokens.append(tokens)
 
     def _hash(self) -> str:
         return _rolled(self._hashes[-1] if self._hashes else b"", self._opening.fingerprint).hex()

@@ -8,7 +8,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import isfinite
-from typing import Any, TypedDict
+from typing import Any, Final, TypeAlias, TypedDict
+
+_Path: TypeAlias = tuple[str, ...]
+
+_READ: Final[tuple[_Path, ...]] = (
+    ("cache_read_tokens",),
+    ("cache_read_input_tokens",),
+    ("prompt_tokens_details", "cached_tokens"),
+    ("input_tokens_details", "cached_tokens"),
+    ("prompt_cache_hit_tokens",),
+    ("cached_tokens",),
+    ("cachedContentTokenCount",),
+    ("cached_content_token_count",),
+)
+_WRITTEN: Final[tuple[_Path, ...]] = (
+    ("cache_write_tokens",),
+    ("cache_creation_input_tokens",),
+    ("prompt_tokens_details", "cache_write_tokens"),
+    ("prompt_tokens_details", "cache_creation_tokens"),
+    ("input_tokens_details", "cache_write_tokens"),
+)
+_WRITTEN_APART: Final[tuple[_Path, ...]] = (
+    ("cache_creation", "ephemeral_5m_input_tokens"),
+    ("cache_creation", "ephemeral_1h_input_tokens"),
+)
+_PROMPT: Final[tuple[_Path, ...]] = (("prompt_tokens",), ("promptTokenCount",), ("prompt_token_count",))
+_OUTPUT: Final[tuple[_Path, ...]] = (
+    ("completion_tokens",),
+    ("output_tokens",),
+    ("candidatesTokenCount",),
+    ("candidates_token_count",),
+)
+_THOUGHTS: Final[tuple[_Path, ...]] = (("thoughtsTokenCount",), ("thoughts_token_count",))
+_REASONING: Final[tuple[_Path, ...]] = (
+    ("reasoning_tokens",),
+    ("completion_tokens_details", "reasoning_tokens"),
+    ("output_tokens_details", "reasoning_tokens"),
+)
 
 
 class Usage(TypedDict):
@@ -30,37 +67,11 @@ def normalise_usage(raw: Any) -> Usage:
     What is missing counts as zero; what is already in this form stays as it is.
     """
     usage = _mapping(raw)
-    read = _first(
-        usage,
-        "cache_read_tokens",
-        "cache_read_input_tokens",
-        "prompt_tokens_details.cached_tokens",
-        "input_tokens_details.cached_tokens",
-        "prompt_cache_hit_tokens",
-        "cached_tokens",
-        "cachedContentTokenCount",
-        "cached_content_token_count",
-    )
-    write = _first(
-        usage,
-        "cache_write_tokens",
-        "cache_creation_input_tokens",
-        "prompt_tokens_details.cache_write_tokens",
-        "prompt_tokens_details.cache_creation_tokens",
-        "input_tokens_details.cache_write_tokens",
-    )
-    if not write:
-        write = _int(_dig(usage, "cache_creation.ephemeral_5m_input_tokens")) + _int(
-            _dig(usage, "cache_creation.ephemeral_1h_input_tokens")
-        )
-    output = _first(usage, "completion_tokens", "output_tokens", "candidatesTokenCount", "candidates_token_count")
-    thoughts = _first(usage, "thoughtsTokenCount", "thoughts_token_count")
-    reasoning = thoughts or _first(
-        usage,
-        "reasoning_tokens",
-        "completion_tokens_details.reasoning_tokens",
-        "output_tokens_details.reasoning_tokens",
-    )
+    read = _first(usage, _READ)
+    write = _first(usage, _WRITTEN) or sum(_int(_dig(usage, path)) for path in _WRITTEN_APART)
+    output = _first(usage, _OUTPUT)
+    thoughts = _first(usage, _THOUGHTS)
+    reasoning = thoughts or _first(usage, _REASONING)
     completion = output + thoughts  # Gemini counts thinking beside the answer, the others inside it
     prompt = _prompt(usage, read, write)
     return Usage(
@@ -77,7 +88,7 @@ def normalise_usage(raw: Any) -> Usage:
 
 def _prompt(usage: Mapping[str, Any], read: int, write: int) -> int:
     """Return everything the model read, whichever way the provider counts."""
-    if (prompt := _first(usage, "prompt_tokens", "promptTokenCount", "prompt_token_count")) > 0:
+    if (prompt := _first(usage, _PROMPT)) > 0:
         return prompt
     tokens = _int(usage.get("input_tokens"))
     counted_inside = isinstance(usage.get("input_tokens_details"), Mapping)  # OpenAI's Responses API
@@ -96,14 +107,17 @@ def _plain(value: Any) -> Any:
     return value if value is None or isinstance(value, (int, float, str, Mapping)) else _mapping(value)
 
 
-def _first(usage: Mapping[str, Any], *paths: str) -> int:
-    """Return the first positive number that one of the dotted paths leads to."""
-    return next((n for path in paths if (n := _int(_dig(usage, path))) > 0), 0)
+def _first(usage: Mapping[str, Any], paths: tuple[_Path, ...]) -> int:
+    """Return the first positive number that one of the paths leads to."""
+    for path in paths:
+        if path[0] in usage and (number := _int(_dig(usage, path))) > 0:
+            return number
+    return 0
 
 
-def _dig(usage: Mapping[str, Any], path: str) -> Any:
+def _dig(usage: Mapping[str, Any], path: _Path) -> Any:
     value: Any = usage
-    for key in path.split("."):
+    for key in path:
         value = value.get(key) if isinstance(value, Mapping) else None
     return value
 

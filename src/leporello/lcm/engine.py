@@ -98,10 +98,14 @@ class LCMEngine(ContextEngine):
         """Begin or resume a conversation; `owner` says whom it belongs to."""
         self._begin_conversation(session_id, owner=str(kwargs.get("owner") or ""))
 
-    def on_session_end(self, session_id: str, messages: list[Message]) -> None:
-        """Store what is new, let the work in the background finish for a while, and mark the end."""
+    def on_session_end(self, session_id: str, messages: list[Message], *, stored: bool = False) -> None:
+        """Store what is new, let the work in the background finish for a while, and mark the end.
+
+        Here and below `stored` is the word of a host that uses the same store: everything in the list is there.
+        """
         try:
-            self._keeping.take(self._keeping.readable(messages))
+            if not stored:
+                self._keeping.take(self._keeping.readable(messages))
             self._preparing.drain(DRAIN_SECONDS)
             self._trail.catch_up()
             self._keeping.end()
@@ -117,7 +121,7 @@ class LCMEngine(ContextEngine):
 
     def on_turn_complete(self, messages: list[Message], usage: dict[str, Any] | None = None, **kwargs: Any) -> None:
         """Store what the turn added."""
-        self._store_new(messages)
+        self._store_new(messages, stored=kwargs.get("stored") is True)
 
     def update_model(
         self,
@@ -147,9 +151,9 @@ class LCMEngine(ContextEngine):
         self._meter.observe(counted["prompt_tokens"])
         self._set_budgets()
 
-    def should_compress_preflight(self, messages: list[Message]) -> bool:
+    def should_compress_preflight(self, messages: list[Message], *, stored: bool = False) -> bool:
         """Store what is new, and prepare leaves in the background when the window is filling; never fires by itself."""
-        if self._store_new(messages):
+        if self._store_new(messages, stored=stored):
             self._work_ahead()
         return False
 
@@ -184,7 +188,7 @@ class LCMEngine(ContextEngine):
         except StoreError as error:
             self._tell(error)
             reason = f"the store could not be used: {error}"
-            outcome = Outcome(messages=list(repair(messages).messages), status="refused", reason=reason)
+            outcome = Outcome(messages=self._repaired(messages), status="refused", reason=reason)
         if outcome.folded:
             self._plans_at = 0
             self._meter.folded(self.threshold_tokens)
@@ -198,7 +202,7 @@ class LCMEngine(ContextEngine):
         """Answer a tool call; what the live list holds is stored first, so that it can be found."""
         messages = kwargs.get("messages")
         if isinstance(messages, list):
-            self._store_new(messages)
+            self._store_new(messages, stored=kwargs.get("stored") is True)
         return self._toolbox.call(name, args)
 
     def get_status(self) -> dict[str, Any]:
@@ -236,7 +240,7 @@ class LCMEngine(ContextEngine):
         self._asked_about = 0
         self._fired = False
         self._plans_at = 0
-        self._untrailed = 0
+        self._untrailed = self._listed = 0
         self._told = ""
         self._preparing = Preparing(
             self._keeping, self._summariser, self._settings.lcm, self._clock, self._executor_in_use
@@ -283,15 +287,21 @@ class LCMEngine(ContextEngine):
         except StoreError as error:
             self._tell(error)
 
-    def _store_new(self, messages: list[Message]) -> bool:
+    def _store_new(self, messages: list[Message], *, stored: bool) -> bool:
         """Store what is new in a list; a store that cannot be used is reported once and the conversation goes on."""
         try:
-            self._untrailed += len(self._keeping.take(self._keeping.readable(messages)).added)
+            new = len(messages) - self._listed if stored else self._taken(messages)
         except StoreError as error:
             self._tell(error)
             return False
+        self._untrailed += max(0, new)
+        self._listed = len(messages)
         self._told = ""
         return True
+
+    def _taken(self, messages: list[Message]) -> int:
+        """Store what is new in a list, and return how many messages that were."""
+        return len(self._keeping.take(self._keeping.readable(messages)).added)
 
     def _tell(self, error: StoreError) -> None:
         if str(error) != self._told:
@@ -330,6 +340,13 @@ class LCMEngine(ContextEngine):
             return compaction.fold(messages, run)
         except StaleWindowError:
             return compaction.fold(messages, run)
+
+    def _repaired(self, messages: list[Message]) -> list[Message]:
+        """Return a valid list without the store's help; what had to be changed is noted there later."""
+        given = self._keeping.readable(messages, full=True)
+        valid = list(repair(given).messages)
+        self._keeping.owe(given, valid)
+        return valid
 
     def _finish(self, run: Run, result: list[Message], status: Status, reason: str) -> list[Message]:
         """Report a compaction, set the brake, and hand over the result."""

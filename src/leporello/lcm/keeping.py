@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from operator import is_not
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import MessageError
 from leporello.lcm.dag import Coverage
-from leporello.messages import repair
+from leporello.messages import align, repair
 from leporello.messages.values import cleaned
 from leporello.store import open_store
 from leporello.store.protocol import Request
+from leporello.store.seen import copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,6 +24,15 @@ if TYPE_CHECKING:
 
 MEMORY = ":memory:"
 _LOOK_BACK = 128
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owed:
+    """A list that the host handed over while the store could not be used, and what it got: what was made of what."""
+
+    given: list[Message]
+    made: list[Message]
+    places: list[tuple[int, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +67,8 @@ class Keeping:
         self._looked_at = 0
         self._dag: _Published | None = None
         self._superseded: int | None = None
+        self.owed: list[Owed] = []
+        """What the store is to learn as soon as it can be used, oldest first."""
 
     @property
     def store(self) -> Store:
@@ -73,6 +86,7 @@ class Keeping:
         """Turn to a conversation; nothing is written before its first message."""
         self.conversation, self.owner, self._looked_at = conversation, owner, 0
         self._dag = self._superseded = None
+        self.owed = []
 
     def close(self) -> None:
         """Give back the stores that were opened here; one that was handed over stays open."""
@@ -92,6 +106,23 @@ class Keeping:
 
         A value that cannot be stored as it is, because it is not JSON, is stored as the text it amounts to.
         """
+        while self.owed:
+            self._note(self.owed[0])
+            del self.owed[0]
+        return self._taken(messages, full=full)
+
+    def owe(self, given: list[Message], made: list[Message]) -> None:
+        """Remember a list that the host gets while the store cannot be used, to be noted later; most are as given."""
+        if len(given) != len(made) or any(map(is_not, given, made)):
+            self.owed.append(Owed(given=copied(given), made=copied(made), places=align(given, made)))
+
+    def _note(self, owed: Owed) -> None:
+        """Store the list as it came, and note what was handed out for it."""
+        ingested = self._taken(owed.given, full=True)
+        origins = [tuple(i for place in places for i in ingested.origins(place)) for places in owed.places]
+        self.handed_out(list(zip(owed.made, origins, strict=True)))
+
+    def _taken(self, messages: Sequence[Message], *, full: bool) -> Ingested:
         try:
             return self.store.ingest(self.conversation, messages, owner=self.owner, full=full)
         except MessageError:

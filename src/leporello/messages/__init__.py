@@ -1,5 +1,6 @@
 """The conversation as data: pure functions on plain dicts."""
 
+from leporello.messages.align import align
 from leporello.messages.codes import RULES, Rule
 from leporello.messages.convert import anthropic_request, canonical, from_anthropic, to_anthropic
 from leporello.messages.fixed import (
@@ -45,6 +46,7 @@ __all__ = [
     "Rule",
     "ToolCall",
     "Violation",
+    "align",
     "anthropic_request",
     "call_ids_of",
     "canonical",

@@ -205,6 +205,7 @@ def _alone(content: Any) -> Any:
     if (
         isinstance(content, list)
         and len(content) == 1
+        and isinstance(content[0], dict)
         and content[0] == {"type": "text", "text": content[0].get("text")}
     ):
         return content[0]["text"]

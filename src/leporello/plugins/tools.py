@@ -41,10 +41,12 @@ def merge_tools(
     return merged, frozenset(owned)
 
 
-def dispatch(engine: ContextEngine, name: str, args: dict[str, Any], messages: list[dict[str, Any]]) -> str:
+def dispatch(
+    engine: ContextEngine, name: str, args: dict[str, Any], messages: list[dict[str, Any]], **more: Any
+) -> str:
     """Let the engine answer a call of one of its tools; a failure becomes an error that the model can read."""
     try:
-        answer: Any = call_fitting(engine.handle_tool_call, name, args, messages=messages)
+        answer: Any = call_fitting(engine.handle_tool_call, name, args, messages=messages, **more)
         return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
     except Exception as error:  # noqa: BLE001 - a tool's failure is an answer, not the end of the conversation
         return json.dumps({"error": f"Tool '{name}' failed: {type(error).__name__}: {error}"}, ensure_ascii=False)

@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -58,26 +58,33 @@ def price_of(
 
     `overrides` maps "provider/model" or "model" to a price (or to its fields as a mapping) and comes first.
     """
-    own = {plain_name(key): price for key, price in (overrides or {}).items()}
-    prefixes, name = _split(model)
-    route = provider.strip().lower() or (prefixes[0] if prefixes else "")
+    return (_own(model, provider, overrides) if overrides else None) or _listed(model, provider)
+
+
+def _own(model: str, provider: str, overrides: Mapping[str, Price | Mapping[str, Any]]) -> Price | None:
+    own = {plain_name(key): price for key, price in overrides.items()}
+    name, route = _named(model, provider)
     for key in (f"{provider}/{model}", f"{route}/{name}", model, name):
         if (found := own.get(plain_name(key))) is not None:
             return found if isinstance(found, Price) else _price(found)
-    return _listed(name, _VENDORS.get(route, route))
+    return None
 
 
-def _listed(name: str, route: str) -> Price | None:
-    """Look a name up: the whole name, or the longest beginning that only a date or "latest" follows."""
-    for model, vendor, price in _rows():
-        if name.startswith(model) and _SAME_PRICE.fullmatch(name, len(model)):
+@lru_cache(maxsize=256)
+def _listed(model: str, provider: str) -> Price | None:
+    """Look a model up: by its whole name, or the longest beginning that only a date or "latest" follows."""
+    name, route = _named(model, provider)
+    route = _VENDORS.get(route, route)
+    for listed, vendor, price in _rows():
+        if name.startswith(listed) and _SAME_PRICE.fullmatch(name, len(listed)):
             return price if not route or route == vendor or vendor in _PASSED_ON.get(route, ()) else None
     return None
 
 
-def _split(model: str) -> tuple[list[str], str]:
+def _named(model: str, provider: str) -> tuple[str, str]:
+    """Return a model's plain name, and who serves it as far as that is said."""
     *prefixes, name = plain_name(model).split("/")
-    return prefixes, name
+    return name, provider.strip().lower() or (prefixes[0] if prefixes else "")
 
 
 @cache

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from leporello.engine import CompactionReport, ContextEngine
     from leporello.events import Event, Sink
     from leporello.messages import Message, ToolCall
+    from leporello.plugins import EngineSource
     from leporello.session.accounts import SessionUsage
     from leporello.store import Store
 
@@ -57,9 +58,19 @@ class AsyncSession:
         return self._session.engine
 
     @property
+    def engine_source(self) -> EngineSource | None:
+        """Where the engine is from, to give to `open` for more conversations like this one; None for one of yours."""
+        return self._session.engine_source
+
+    @property
     def store(self) -> Store:
         """The store that keeps this conversation."""
         return self._session.store
+
+    @property
+    def unstored(self) -> int:
+        """How many messages the store could not take; they wait here, and are stored as soon as it can."""
+        return self._session.unstored
 
     @property
     def model(self) -> str:

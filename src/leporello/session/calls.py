@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leporello.messages import role_of, tool_calls_of
+from leporello.messages import call_ids_of, role_of
 
 if TYPE_CHECKING:
     from leporello.messages import Message
@@ -63,7 +63,7 @@ def open_calls_of(messages: list[Message]) -> list[str]:
     answered: set[str] = set()
     for message in reversed(messages):
         if role_of(message) != "tool":
-            return [call.id for call in tool_calls_of(message) if call.id not in answered]
+            return [id_ for id_ in call_ids_of(message) if id_ not in answered]
         answered.add(str(message.get("tool_call_id")))
     return []
 

@@ -75,6 +75,8 @@ class Conversation:
     tools: Tools | None = None
     waiting: list[Said] = field(default_factory=list)
     """Messages that the store could not take yet."""
+    unspoken: list[Said] = field(default_factory=list)
+    """The system prompt of a conversation in which nothing was said yet: it is stored with the first message."""
     engine_stores: bool = False
     """Whether the engine keeps the conversation in the same store."""
     withdrawn: list[tuple[Said, Said]] = field(default_factory=list)
@@ -112,6 +114,11 @@ class Conversation:
         self.window = Window([*saved.lines, *saved.later])
         self.edited = bool(self.window)
         self.journalled, self.items = (len(saved.lines), saved.items) if saved.whole else (0, 0)
+
+    @property
+    def stored(self) -> bool:
+        """Whether everything that was said is in the store."""
+        return not self.waiting
 
     @property
     def unstored(self) -> bool:

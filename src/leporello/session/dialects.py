@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from leporello.caching import without_markers
 from leporello.errors import SessionError
-from leporello.messages import role_of, to_anthropic, tools_to_anthropic
+from leporello.messages import anthropic_request, role_of, tools_to_anthropic
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -69,7 +69,7 @@ class AnthropicRequests:
         request: dict[str, Any] = {"messages": self._messages(marked, systems)}
         if systems:
             opening = [marked.get(at, self._bare[at]) for at in range(systems)]
-            request = {"system": to_anthropic(opening)[0]["system"], **request}
+            request = {"system": anthropic_request(opening)["system"], **request}
         return {**request, "tools": list(tools)} if tools else request
 
     def _bring_up_to_date(self, window: Window, systems: int) -> None:
@@ -86,7 +86,7 @@ class AnthropicRequests:
         for begin, stop in _pieces(self._bare, start):
             self._starts.append(begin)
             self._places.append(len(self._converted))
-            self._converted += to_anthropic(self._bare[begin:stop])[0]["messages"]
+            self._converted += anthropic_request(self._bare[begin:stop])["messages"]
         self._window, window.rewritten = window, len(self._bare)
 
     def _messages(self, marked: Mapping[int, Message], systems: int) -> list[Message]:
@@ -95,7 +95,7 @@ class AnthropicRequests:
         for piece in {bisect_right(self._starts, at) - 1 for at in marked if at >= systems}:
             start = self._starts[piece]
             stop = self._starts[piece + 1] if piece + 1 < len(self._starts) else len(self._bare)
-            converted = to_anthropic([marked.get(at, self._bare[at]) for at in range(start, stop)])[0]["messages"]
+            converted = anthropic_request([marked.get(at, self._bare[at]) for at in range(start, stop)])["messages"]
             messages[self._places[piece] : self._places[piece] + len(converted)] = converted
         return messages
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from leporello.errors import StoreError
@@ -30,22 +30,36 @@ def saying(talk: Conversation, message: Message) -> Walk[None]:
     talk.window.extend([line_of(message, said=[said])])
 
 
-def storing(talk: Conversation, said: Sequence[Said] = ()) -> Walk[None]:
-    """Store what was said, and what the store could not take before; when it fails again, the conversation goes on."""
-    waiting = [*talk.waiting, *said]
-    if not waiting:
+def hearing(talk: Conversation, message: Message, lines: int, row: Request) -> Walk[None]:
+    """Store the answer to a request and the request's row of the journal, at once, and put it into the window."""
+    if talk.waiting:  # what the row speaks of must be stored first
+        yield from saying(talk, message)
+        yield from writing(talk, lines, row)
         return
+    said = Said(message=message)
+    entry = _entry(talk, lines, row)
+    yield from storing(talk, [said], entry.row)
+    if not talk.waiting:
+        entry.note(talk)
+    talk.window.extend([line_of(message, said=[said])])
+
+
+def storing(talk: Conversation, said: Sequence[Said] = (), row: Request | None = None) -> Walk[None]:
+    """Store what was said, and what the store could not take before; when it fails again, the conversation goes on."""
+    if not (talk.waiting or said):
+        return
+    waiting = [*talk.unspoken, *talk.waiting, *said]
     try:
-        ids = yield steps.Append(messages=[one.message for one in waiting])
+        ids = yield steps.Append(messages=[one.message for one in waiting], request=row)
     except StoreError as error:
         for one in said:
             verbatim(one.message)
-        talk.waiting = waiting
+        talk.waiting, talk.unspoken = waiting, []
         yield from telling(talk, f"the conversation is not stored at the moment: {error}")
         return
     for one, id_ in zip(waiting, ids, strict=True):
         one.id = id_
-    talk.waiting = []
+    talk.waiting, talk.unspoken = [], []
     yield from withdrawing(talk)
 
 
@@ -78,6 +92,7 @@ def catching_up(talk: Conversation) -> Walk[None]:
         return
     talk.cut(0, "another process went on with the conversation")
     talk.resume(saved)
+    talk.unspoken = []
     yield from telling(talk, "another process went on with this conversation: it is taken up from there")
 
 
@@ -109,8 +124,24 @@ def writing(talk: Conversation, lines: int, row: Request) -> Walk[None]:
     """Write a row of the journal, with what the window has up to this line that the store's window has not."""
     if talk.waiting:
         return
+    entry = _entry(talk, lines, row)
+    if (yield from trying(talk, steps.Journal(request=entry.row))) is not None:
+        entry.note(talk)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Entry:
+    """A row of the journal, and how many lines of the window the store has with it."""
+
+    row: Request
+    lines: int
+
+    def note(self, talk: Conversation) -> None:
+        """Take note that it is written."""
+        talk.journalled, talk.items = self.lines, self.row.keep + len(self.row.added)
+
+
+def _entry(talk: Conversation, lines: int, row: Request) -> _Entry:
     lines = max(lines, talk.journalled)  # a fold since the request has saved more than that
     added = tuple(item for line in talk.window.lines[talk.journalled : lines] for item in line.items())
-    row = replace(row, keep=talk.items, added=added)
-    if (yield from trying(talk, steps.Journal(request=row))) is not None:
-        talk.journalled, talk.items = lines, talk.items + len(added)
+    return _Entry(row=replace(row, keep=talk.items, added=added), lines=lines)

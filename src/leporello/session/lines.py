@@ -112,6 +112,7 @@ class Window:
         self.lines: list[Line] = []
         self.messages: list[Message] = []
         self.wire: list[Message] = []
+        self.weights: list[int] = []
         self.tokens = 0
         self.rewritten = 0
         """The first line that was replaced since the last request was made; whoever makes it sets it to the end."""
@@ -130,6 +131,7 @@ class Window:
             self.lines.append(line)
             self.messages.append(line.message)
             self.wire.append(line.wire)
+            self.weights.append(line.tokens)
             self.tokens += line.tokens
 
     def replace(self, start: int, lines: Sequence[Line]) -> None:
@@ -137,7 +139,7 @@ class Window:
         self.rewritten = min(self.rewritten, start)
         del self._shown[start:]
         self.tokens -= self.tokens_from(start)
-        del self.lines[start:], self.messages[start:], self.wire[start:]
+        del self.lines[start:], self.messages[start:], self.wire[start:], self.weights[start:]
         self.extend(lines)
 
     def shown(self) -> list[Message]:
@@ -151,7 +153,7 @@ class Window:
 
     def tokens_from(self, start: int) -> int:
         """Return the weight of the lines from a place on."""
-        return sum(line.tokens for line in self.lines[start:])
+        return sum(self.weights[start:])
 
     def newest_user(self) -> int | None:
         """Return the place of the newest message that a user really said."""

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leporello.lcm.view import align
-from leporello.messages import group_start, is_system, repair, role_of, tool_calls_of, violations
+from leporello.messages import align, call_ids_of, group_start, is_system, repair, role_of, violations
 from leporello.session.lines import Line, line_of
 
 if TYPE_CHECKING:
@@ -51,7 +50,7 @@ class Soundness:
         new = window.messages[self._lines :]
         if not self._lines or any(is_system(message) for message in new):
             return 0
-        if any(call.id in self.ids for message in new for call in tool_calls_of(message)):
+        if any(id_ in self.ids for message in new for id_ in call_ids_of(message)):
             return 0
         start = group_start(window.messages, self._lines - 1)
         return 0 if is_system(window.messages[start]) else start
@@ -74,7 +73,7 @@ class Soundness:
 
     def _note(self, window: Window) -> None:
         for message in window.messages[self._lines :]:
-            self.ids.update(call.id for call in tool_calls_of(message))
+            self.ids.update(call_ids_of(message))
         self._lines = len(window)
 
 

@@ -115,9 +115,19 @@ class Session:
         return self._host.engine
 
     @property
+    def engine_source(self) -> EngineSource | None:
+        """Where the engine is from, to give to `open` for more conversations like this one; None for one of yours."""
+        return self._opened.source
+
+    @property
     def store(self) -> Store:
         """The store that keeps this conversation."""
         return self._host.store
+
+    @property
+    def unstored(self) -> int:
+        """How many messages the store could not take; they wait here, and are stored as soon as it can."""
+        return len(self._talk.waiting)
 
     @property
     def model(self) -> str:
@@ -274,7 +284,7 @@ class Session:
         self._break_off()
         self._drive(turn.ending(self._talk))
         self._closed = True
-        unstored = len(self._talk.waiting)
+        unstored = self.unstored
         self._opened.close()
         if unstored:
             raise StoreError(f"{unstored} message(s) could not be stored before the session was closed.")

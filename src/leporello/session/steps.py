@@ -1,7 +1,8 @@
 """What a turn asks to be done: every contact with the engine and the store, as data.
 
 The turn (`leporello.session.turn`) yields these and is sent back what came of them; whoever drives it decides in which
-thread, and against which engine and store, they are done.
+thread, and against which engine and store, they are done. Where a step shows the engine the list, `stored` tells that
+all of it is in the session's store.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Append:
-    """Store messages; the answer is their ids."""
+    """Store messages, together with the row of the request that they answer; the answer is their ids."""
 
     messages: Sequence[Message]
+    request: Request | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,9 +66,13 @@ class Journal:
 
 @dataclass(frozen=True, kw_only=True)
 class Lease:
-    """Take the right to compact this conversation; the answer tells whether it was free."""
+    """Take the right to compact this conversation, for `seconds` at a time; the answer tells whether it was free.
+
+    `patience`: how many seconds to wait for whoever has it.
+    """
 
     seconds: float
+    patience: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +106,7 @@ class Preflight:
     """Ask the engine about the messages: should_compress_preflight."""
 
     messages: list[Message]
+    stored: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,6 +146,7 @@ class Complete:
 
     messages: list[Message]
     usage: Usage | None
+    stored: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +155,7 @@ class Answer:
 
     call: ToolCall
     messages: list[Message]
+    stored: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,6 +178,7 @@ class End:
 
     session_id: str
     messages: list[Message]
+    stored: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +193,7 @@ class Tell:
     event: Event
 
 
+Showing: TypeAlias = Preflight | Complete | Answer | End
 Step: TypeAlias = (
     Append
     | TakeBack

@@ -31,8 +31,8 @@ from leporello.session.events import (
     ToolAnswered,
     WindowCorrected,
 )
-from leporello.session.folding import FOLDED, asking, folding
-from leporello.session.keeping import catching_up, handing_out, mending, saying, storing, withdrawing, writing
+from leporello.session.folding import FOLDED, LEASE_SECONDS, asking, folding
+from leporello.session.keeping import catching_up, handing_out, hearing, mending, saying, storing, withdrawing, writing
 from leporello.session.lines import Said, copied, line_of
 from leporello.session.walk import Walk, tell, telling, trying
 from leporello.session.windows import unfolded
@@ -85,14 +85,22 @@ def starting(talk: Conversation, *, introduced: bool = True) -> Walk[None]:
 
 
 def opening(talk: Conversation, system: str) -> Walk[None]:
-    """Let the conversation begin with this system prompt; one that says the same already stays, with its note."""
+    """Let the conversation begin with this system prompt; one that says the same already stays, with its note.
+
+    As long as nothing was said there is nothing to store.
+    """
     lines = talk.window.lines
     first = lines[0] if talk.window.systems() else None
     if first is not None and any(text_of(one.message) == system for one in (*first.said, Said(message=first.message))):
         return
     said = Said(message={"role": "system", "content": system})
+    line = line_of(said.message, said=[said])
+    if not lines:
+        talk.unspoken = [said]
+        talk.window.extend([line])
+        return
     yield from storing(talk, [said])
-    talk.window.replace(0, [line_of(said.message, said=[said]), *(lines if first is None else lines[1:])])
+    talk.window.replace(0, [line, *(lines if first is None else lines[1:])])
     talk.cut(0, "system prompt changed")
 
 
@@ -134,8 +142,13 @@ def recording(talk: Conversation, answer: Answered) -> Walk[list[ToolCall]]:
     """Take the model's answer, let the engine answer the calls of its own tools, and return the other calls."""
     message = with_own_ids(talk, copied(answer.message))
     yield from trying(talk, steps.Used(usage=_usage(talk, answer)))
-    yield from saying(talk, message)
-    yield from journalling(talk, answer)
+    dollars = talk.cost(answer.usage) if answer.usage else None
+    if talk.sent:
+        row = _row(talk, talk.sent, usage=dict(answer.usage or {}), cost_usd=dollars)
+        yield from hearing(talk, message, talk.sent.lines, row)
+    else:
+        yield from saying(talk, message)
+    yield from accounting(talk, answer, dollars)
     own = _tools(talk).owned
     calls = talk.open_calls()
     for call in calls:
@@ -143,7 +156,7 @@ def recording(talk: Conversation, answer: Answered) -> Walk[list[ToolCall]]:
             yield from answering(talk, call)
     if not talk.unstored:
         yield from handing_out(talk)
-        yield from trying(talk, steps.Complete(messages=talk.window.shown(), usage=answer.usage))
+        yield from trying(talk, steps.Complete(messages=talk.window.shown(), usage=answer.usage, stored=talk.stored))
     return [call for call in calls if call.name not in own]
 
 
@@ -161,7 +174,8 @@ def recovering(talk: Conversation, error: ModelError) -> Walk[bool]:
     if error.actual:
         talk.meter.refused(error.actual)
     tokens = max(error.actual or 0, talk.size().tokens, talk.route.context_length + 1)
-    report = yield from folding(talk, tokens, reason="the provider found it too long", force=True)
+    reason = "the provider found it too long"
+    report = yield from folding(talk, tokens, reason=reason, force=True, patience=LEASE_SECONDS)
     return report.status in FOLDED
 
 
@@ -209,7 +223,8 @@ def ending(talk: Conversation) -> Walk[None]:
     yield from unanswered(talk, "the conversation ended first")
     yield from storing(talk)
     yield from handing_out(talk)
-    yield from trying(talk, steps.End(session_id=talk.session_id, messages=talk.window.shown()))
+    messages = [] if talk.unspoken else talk.window.shown()
+    yield from trying(talk, steps.End(session_id=talk.session_id, messages=messages, stored=talk.stored))
 
 
 def resetting(talk: Conversation) -> Walk[None]:
@@ -236,6 +251,7 @@ def sending(talk: Conversation) -> Walk[None]:
         model=talk.route.model,
         why=talk.moved or None,
         unchanged=talk.window.rewritten,
+        weights=talk.window.weights,
     )
     talk.moved = ""
     if change.moved:
@@ -262,21 +278,17 @@ def answering(talk: Conversation, call: ToolCall) -> Walk[None]:
         yield from saying(talk, tool_result(call, UNAVAILABLE))
         return
     yield from handing_out(talk)
-    answer = yield steps.Answer(call=call, messages=talk.window.shown())
+    answer = yield steps.Answer(call=call, messages=talk.window.shown(), stored=talk.stored)
     yield from saying(talk, tool_result(call, answer.text))
     yield tell(talk, ToolAnswered, name=call.name, call_id=call.id, seconds=answer.seconds)
 
 
-def journalling(talk: Conversation, answer: Answered) -> Walk[None]:
-    """Write the request down with its usage and its cost."""
+def accounting(talk: Conversation, answer: Answered, dollars: float | None) -> Walk[None]:
+    """Add up what the answer used and cost."""
     usage = answer.usage
     if usage and talk.sent:
         talk.meter.reported(usage["prompt_tokens"])
-    dollars = talk.cost(usage) if usage else None
     talk.accounts.answered(usage or {}, dollars)
-    if talk.sent:
-        row = _row(talk, talk.sent, usage=dict(usage or {}), cost_usd=dollars)
-        yield from writing(talk, talk.sent.lines, row)
     talk.sent, talk.recovered = None, False
     counted: dict[str, Any] = {**usage} if usage else {}
     yield tell(

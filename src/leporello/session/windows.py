@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from leporello.lcm.window import shown
-from leporello.messages import fingerprint, is_system, role_of, text_of, tool_calls_of
+from leporello.messages import call_ids_of, fingerprint, is_system, role_of, text_of
 from leporello.session.lines import Line, Said, line_of
 
 if TYPE_CHECKING:
@@ -210,8 +210,8 @@ def _key(message: Message) -> tuple[str, ...]:
         return ("system",)
     if role_of(message) == "tool":
         return ("tool", str(message.get("tool_call_id")))
-    calls = tool_calls_of(message)
-    return ("calls", *(call.id for call in calls)) if calls else ()
+    ids = call_ids_of(message)
+    return ("calls", *ids) if ids else ()
 
 
 def _next(places: Sequence[int | None], index: int, end: int) -> int:

@@ -236,8 +236,13 @@ class Store(Protocol):
 
     # messages
 
-    def append(self, conversation: str, messages: Sequence[Message], *, owner: str = "") -> tuple[str, ...]:
-        """Append messages by position, for a host that knows what is new; returns their ids."""
+    def append(
+        self, conversation: str, messages: Sequence[Message], *, owner: str = "", request: Request | None = None
+    ) -> tuple[str, ...]:
+        """Append messages by position, for a host that knows what is new; returns their ids.
+
+        `request` is the row of the journal that they answer: it is written together with them, or not at all.
+        """
 
     def ingest(
         self, conversation: str, messages: Sequence[Message], *, owner: str = "", full: bool = False

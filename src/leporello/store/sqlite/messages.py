@@ -13,6 +13,7 @@ from leporello.store.quick import RUN, extended, quick_plan, remembered
 from leporello.store.sqlite.history import SQLiteHistory
 from leporello.store.sqlite.part import Conversation, Part, chunks, find, number_of, opened, placeholders, to_json
 from leporello.store.sqlite.reading import load
+from leporello.store.sqlite.windows import write_request
 from leporello.store.sqlite.writing import are_named, call_names, insert, prepare
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
     from leporello.store.known import Origins, Plan
-    from leporello.store.protocol import Stored
+    from leporello.store.protocol import Request, Stored
     from leporello.store.quick import Reading, Version
     from leporello.store.sqlite.writing import Prepared
 
@@ -41,8 +42,13 @@ class Messages(Part):
     _called: OrderedDict[tuple[str, str], dict[str, str]]
     """The names of the tools that were called last, by the ids of the calls; the rows know them too."""
 
-    def append(self, conversation: str, messages: Sequence[Message], *, owner: str = "") -> tuple[str, ...]:
-        """Append messages by position, for a host that knows what is new; returns their ids."""
+    def append(
+        self, conversation: str, messages: Sequence[Message], *, owner: str = "", request: Request | None = None
+    ) -> tuple[str, ...]:
+        """Append messages by position, for a host that knows what is new; returns their ids.
+
+        `request` is the row of the journal that they answer: it is written together with them, or not at all.
+        """
         key, called = (owner, conversation), call_names(messages)
         tools = self._called.get(key, {}) | called
         if not are_named(messages, tools):
@@ -59,6 +65,8 @@ class Messages(Part):
             rows: list[tuple[Prepared, float | None]] = [(row, None) for row in new.values()]
             rows += [(row, place + 1 + n) for n, row in enumerate(row for row in prepared if not row.seen.system)]
             numbers = insert(connection, found, rows, self._clock())
+            if request is not None:
+                write_request(connection, found.id, request, self._clock())
         known |= dict(zip(new, numbers, strict=False))
         said = iter(numbers[len(new) :])
         stored = [known[row.seen.fingerprint] if row.seen.system else next(said) for row in prepared]

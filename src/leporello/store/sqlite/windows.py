@@ -9,6 +9,7 @@ what it added, and the window of any request can be shown.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import StaleWindowError
@@ -69,7 +70,8 @@ class Windows(Part):
                 )
             set_states(connection, found.id, self._db.place, publish=publish, retire=retire)
             keep = _common(before.items, window.items)
-            number = self._journal(connection, found.id, request, keep, window.items[keep:])
+            row = replace(request, keep=keep, added=tuple(window.items[keep:]))
+            number = write_request(connection, found.id, row, self._clock())
             connection.execute(
                 "INSERT OR REPLACE INTO windows (conversation, version, number, items) VALUES (?, ?, ?, ?)",
                 (found.id, window.version + 1, number, to_json(window.items)),
@@ -80,7 +82,7 @@ class Windows(Part):
         """Write a journal row for a request that only added to the window's end; its version stays."""
         with self._db.write() as connection:
             found = opened(connection, conversation, owner, self._clock())
-            return self._journal(connection, found.id, request, request.keep, request.added)
+            return write_request(connection, found.id, request, self._clock())
 
     def requests(self, conversation: str, *, owner: str = "", last: int | None = None) -> list[Request]:
         """Return journal rows, oldest first; `last` limits them to the newest."""
@@ -92,33 +94,28 @@ class Windows(Part):
             ).fetchall()
         return [_request(row) for row in reversed(rows)]
 
-    def _journal(
-        self,
-        connection: sqlite3.Connection,
-        conversation: int,
-        request: Request,
-        keep: int,
-        added: Sequence[WindowItem],
-    ) -> int:
-        number = connection.execute(
-            "SELECT coalesce(max(number), 0) + 1 FROM requests WHERE conversation = ?", (conversation,)
-        ).fetchone()[0]
-        connection.execute(
-            f"INSERT INTO requests (conversation, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-            (
-                conversation,
-                number,
-                request.time or self._clock(),
-                request.reason,
-                keep,
-                to_json(added),
-                to_json(request.usage),
-                request.cost_usd,
-                request.prefix,
-                to_json(request.report),
-            ),
-        )
-        return int(number)
+
+def write_request(connection: sqlite3.Connection, conversation: int, request: Request, now: float) -> int:
+    """Write a row of the journal and return its number."""
+    number = connection.execute(
+        "SELECT coalesce(max(number), 0) + 1 FROM requests WHERE conversation = ?", (conversation,)
+    ).fetchone()[0]
+    connection.execute(
+        f"INSERT INTO requests (conversation, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        (
+            conversation,
+            number,
+            request.time or now,
+            request.reason,
+            request.keep,
+            to_json(request.added),
+            to_json(request.usage),
+            request.cost_usd,
+            request.prefix,
+            to_json(request.report),
+        ),
+    )
+    return int(number)
 
 
 def current_window(connection: sqlite3.Connection, conversation: int) -> Window:
