@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.errors import MessageError
 from leporello.lcm.dag import Coverage
-from leporello.messages import align, repair
+from leporello.messages import align, copied, repair
 from leporello.messages.values import cleaned
 from leporello.store import open_store
 from leporello.store.protocol import Request
-from leporello.store.seen import copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

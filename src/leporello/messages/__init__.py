@@ -12,7 +12,7 @@ from leporello.messages.fixed import (
     STUB_RESULT,
 )
 from leporello.messages.groups import Group, group_start, group_stop, groups, is_cut
-from leporello.messages.identity import fingerprint, without_private
+from leporello.messages.identity import copied, fingerprint, without_private
 from leporello.messages.merge import merged
 from leporello.messages.repair import Change, Repaired, repair
 from leporello.messages.rules import Violation, violations
@@ -50,6 +50,7 @@ __all__ = [
     "anthropic_request",
     "call_ids_of",
     "canonical",
+    "copied",
     "fingerprint",
     "from_anthropic",
     "group_start",

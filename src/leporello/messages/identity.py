@@ -1,4 +1,4 @@
-"""Who is who: fingerprints of messages, and messages without what was not said."""
+"""Who is who: fingerprints of messages, copies, and messages without what was not said."""
 
 from __future__ import annotations
 
@@ -37,6 +37,13 @@ def _stripped(value: dict[Any, Any] | list[Any]) -> Any:
     if isinstance(value, list):
         return [changed.get(index, item) for index, item in enumerate(value)]
     return {key: changed.get(key, item) for key, item in value.items() if changed.get(key) is not _GONE}
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a message that later changes to it do not reach."""
+    if isinstance(value, dict):
+        return {key: copied(item) if isinstance(item, (dict, list)) else item for key, item in value.items()}
+    return [copied(item) if isinstance(item, (dict, list)) else item for item in value]
 
 
 def fingerprint(message: Any) -> str:

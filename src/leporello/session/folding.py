@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from leporello.engine import CompactionReport
 from leporello.errors import EngineError
 from leporello.events import CompactionFinished, CompactionStarted
+from leporello.messages import copied
 from leporello.session import steps
 from leporello.session.keeping import handing_out
-from leporello.session.lines import Line, Window, copied
+from leporello.session.lines import Line, Window
 from leporello.session.verdict import judge, kept
 from leporello.session.walk import tell, trying
 from leporello.session.windows import folded_lines, saved_lines

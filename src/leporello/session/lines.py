@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from leporello.messages import is_system, role_of, without_private
+from leporello.messages import copied, is_system, role_of, without_private
 from leporello.messages.fixed import FIXED_TEXTS
 from leporello.tokens import count_message
 
@@ -96,13 +96,6 @@ def on_the_wire(message: Message) -> Message:
     if NOT_SENT.isdisjoint(sent):
         return sent
     return {key: value for key, value in sent.items() if key not in NOT_SENT}
-
-
-def copied(value: Any) -> Any:
-    """Return a copy of a message that later changes to it do not reach."""
-    if isinstance(value, dict):
-        return {key: copied(item) if isinstance(item, (dict, list)) else item for key, item in value.items()}
-    return [copied(item) if isinstance(item, (dict, list)) else item for item in value]
 
 
 class Window:

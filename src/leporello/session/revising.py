@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leporello.messages import copied
 from leporello.session.accounts import UNDO
 from leporello.session.keeping import storing, withdrawing, writing
-from leporello.session.lines import Said, copied, line_of
+from leporello.session.lines import Said, line_of
 from leporello.store import Request
 
 if TYPE_CHECKING:

@@ -14,14 +14,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from leporello.errors import SessionError, StoreError
-from leporello.messages import from_anthropic
+from leporello.messages import copied, from_anthropic
 from leporello.session import turn
 from leporello.session.accounts import Parts, SessionUsage
 from leporello.session.answers import read_answer
 from leporello.session.arguments import check_error, check_texts, check_window, checked_tools
 from leporello.session.dialects import requests_in
 from leporello.session.host import drive
-from leporello.session.lines import copied
 from leporello.session.opening import Opened, open_session, switched
 from leporello.session.streams import Stream
 from leporello.store.codec import verbatim

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from leporello.caching import tools_within_limit
 from leporello.engine import CompactionReport
 from leporello.errors import ContextTooLongError, MessageError, SessionError
-from leporello.messages import is_system, role_of, text_of, tool_result
+from leporello.messages import copied, is_system, role_of, text_of, tool_result
 from leporello.messages.types import ROLES
 from leporello.session import steps
 from leporello.session.accounts import REQUEST, UNDO
@@ -33,7 +33,7 @@ from leporello.session.events import (
 )
 from leporello.session.folding import FOLDED, LEASE_SECONDS, asking, folding
 from leporello.session.keeping import catching_up, handing_out, hearing, mending, saying, storing, withdrawing, writing
-from leporello.session.lines import Said, copied, line_of
+from leporello.session.lines import Said, line_of
 from leporello.session.walk import Walk, tell, telling, trying
 from leporello.session.windows import unfolded
 from leporello.store import Request

@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from leporello.messages import is_system
+from leporello.messages import copied, is_system
 from leporello.store.known import Addition, Plan, is_derived, is_row, once, stored_systems
-from leporello.store.seen import copied, see
+from leporello.store.seen import see
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -46,14 +46,21 @@ class Reading:
 
 def remembered(
     messages: Sequence[Message], plan: Plan, origins: Mapping[int, Origins], version: Version, before: Reading | None
-) -> Reading:
-    """Remember a list that was just stored, for the next time; what was remembered before and is equal is kept."""
+) -> Reading | None:
+    """Remember a list that was just stored, for the next time; what was remembered before and is equal is kept.
+
+    None for one that cannot be copied: a message in it is nested so deeply that it was only stored as its text.
+    """
     known = {} if before is None else before.end
     reads = {}
     for index in range(max(plan.start, len(messages) - RUN), len(messages)):
         seen, read = plan.seen[index], known.get(index)
-        same = read is not None and read.seen is seen
-        reads[index] = read if read and same else Read(copied(messages[index]), seen, origins.get(index, ()))
+        if read is None or read.seen is not seen:
+            try:
+                read = Read(copied(messages[index]), seen, origins.get(index, ()))
+            except RecursionError:
+                return None
+        reads[index] = read
     return Reading(length=len(messages), version=version, end=reads)
 
 

@@ -68,10 +68,3 @@ def _call_key(message: Message, role: str, text: str, calls: list[tuple[str, str
 
 def _digest(*values: str) -> str:
     return blake2b("\0".join(values).encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
-
-
-def copied(value: Any) -> Any:
-    """Return a copy of a message that later changes to it do not reach."""
-    if isinstance(value, dict):
-        return {key: copied(item) if isinstance(item, (dict, list)) else item for key, item in value.items()}
-    return [copied(item) if isinstance(item, (dict, list)) else item for item in value]
