@@ -31,7 +31,7 @@ FTS_DDL = """CREATE VIRTUAL TABLE IF NOT EXISTS search USING fts5(text, content=
 
 _LONGEST_TERM = 128
 _DEEPEST_JSON = 100
-_LONGEST_REMEMBERED, _MOST_REMEMBERED = 24, 1 << 16
+_LONGEST_REMEMBERED, _MOST_REMEMBERED = 24, 1 << 15
 
 # Scripts without spaces between words: Thai to Myanmar, Khmer, kana, Han, Yi, hangul and their extensions.
 _APART = (
@@ -101,7 +101,7 @@ def _terms(piece: str) -> Iterable[str]:
     return _remembered_terms(piece) if len(piece) <= _LONGEST_REMEMBERED else _cut_terms(piece)
 
 
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 12)
 def _remembered_terms(piece: str) -> tuple[str, ...]:
     return tuple(_cut_terms(piece))
 

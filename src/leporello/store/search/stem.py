@@ -43,7 +43,7 @@ foot feet; tooth teeth; mouse mice; knife knives; wife wives; half halves
 _BASE = {form: base for base, *forms in map(str.split, _IRREGULAR_FORMS.split(";")) for form in forms}
 
 
-@lru_cache(maxsize=1 << 16)
+@lru_cache(maxsize=1 << 12)
 def stem(word: str) -> str:
     """Return the stem of a lower-case word."""
     word = _BASE.get(word, word)
