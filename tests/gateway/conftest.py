@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import threading
 from contextlib import ExitStack, contextmanager
@@ -134,7 +135,26 @@ def gateway(start: Callable[..., Gateway], upstream: ModelServer) -> Gateway:
     return start(upstream)
 
 
-class Wire:
+class Loopback:
+    """A server on loopback, as long as it is entered."""
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler]) -> None:
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self.anthropic_url = f"http://127.0.0.1:{self._server.server_port}"
+        self.openai_url = f"{self.anthropic_url}/v1"
+
+    def __enter__(self) -> Self:
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *args: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+
+class Wire(Loopback):
     """A provider that sends the chunks of a script, and remembers the bytes it got.
 
     A chunk may be a threading.Event: it is waited for, so that a test decides when the next one goes out.
@@ -149,9 +169,7 @@ class Wire:
         self.paths: list[str] = []
         self.left = threading.Event()
         """Set when a client went away before the answer was complete."""
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.openai_url = f"http://127.0.0.1:{self._server.server_port}/v1"
-        self.anthropic_url = f"http://127.0.0.1:{self._server.server_port}"
+        super().__init__(self._handler())
 
     def _handler(self) -> type[BaseHTTPRequestHandler]:  # noqa: C901 - a class in a function
         wire = self
@@ -199,19 +217,65 @@ class Wire:
 
         return Handler
 
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
 
 @pytest.fixture
 def wire() -> Iterator[Wire]:
     """A provider that sends what a test says."""
     with Wire() as server:
         yield server
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchange:
+    """A request and its answer, as bytes."""
+
+    request: bytes
+    status: int
+    answer: bytes
+
+
+class Tap(Loopback):
+    """Passes requests and answers on, and keeps their bytes."""
+
+    exchange = Exchange
+
+    def __init__(self, target: str) -> None:
+        self.exchanges: list[Exchange] = []
+        self._target = target.removeprefix("http://")
+        super().__init__(self._handler())
+
+    def _handler(self) -> type[BaseHTTPRequestHandler]:
+        tap = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["content-length"]))
+                line = http.client.HTTPConnection(tap._target, timeout=60)
+                line.request("POST", self.path, body, dict(self.headers.items()))
+                got = line.getresponse()
+                self.send_response(got.status)
+                for name, value in got.getheaders():
+                    if name.lower() not in ("content-length", "transfer-encoding", "connection", "date", "server"):
+                        self.send_header(name, value)
+                self.send_header("transfer-encoding", "chunked")
+                self.end_headers()
+                answer = b""
+                while piece := got.read1():
+                    answer += piece
+                    self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
+                line.close()
+                tap.exchanges.append(Exchange(request=body, status=got.status, answer=answer))
+                self.wfile.write(b"0\r\n\r\n")
+
+            def log_message(self, *args: object) -> None:
+                """Say nothing."""
+
+        return Handler
+
+
+@pytest.fixture
+def tap() -> type[Tap]:
+    """What stands between two others and keeps their bytes."""
+    return Tap

@@ -6,13 +6,10 @@ One tap stands between the client and the gateway, another between the gateway a
 from __future__ import annotations
 
 import asyncio
-import http.client
 import os
 import re
-import threading
 from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import anthropic
 import openai
@@ -24,73 +21,13 @@ from leporello.testing.model_server import ModelServer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from tests.gateway.conftest import Gateway
+    from tests.gateway.conftest import Exchange, Gateway, Tap
 
 SOAK = bool(os.environ.get("LEPORELLO_SOAK"))
 TURNS = 300 if SOAK else 40
 WINDOW = 16_000
 ASKS_FOR_COUNT = b'"stream_options":{"include_usage":true},'
 COUNT = re.compile(rb'data: \{(?:(?!\n\n).)*"choices": ?\[\](?:(?!\n\n).)*\n\n', re.DOTALL)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Exchange:
-    """A request and its answer, as bytes."""
-
-    request: bytes
-    status: int
-    answer: bytes
-
-
-class Tap:
-    """Passes requests and answers on, and keeps their bytes."""
-
-    def __init__(self, target: str) -> None:
-        self.exchanges: list[Exchange] = []
-        self._target = target.removeprefix("http://")
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.anthropic_url = f"http://127.0.0.1:{self._server.server_port}"
-        self.openai_url = f"{self.anthropic_url}/v1"
-
-    def _handler(self) -> type[BaseHTTPRequestHandler]:
-        tap = self
-
-        class Handler(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers["content-length"]))
-                line = http.client.HTTPConnection(tap._target, timeout=60)
-                line.request("POST", self.path, body, dict(self.headers.items()))
-                got = line.getresponse()
-                self.send_response(got.status)
-                for name, value in got.getheaders():
-                    if name.lower() not in ("content-length", "transfer-encoding", "connection", "date", "server"):
-                        self.send_header(name, value)
-                self.send_header("transfer-encoding", "chunked")
-                self.end_headers()
-                answer = b""
-                while piece := got.read1():
-                    answer += piece
-                    self.wfile.write(f"{len(piece):x}\r\n".encode() + piece + b"\r\n")
-                line.close()
-                tap.exchanges.append(Exchange(request=body, status=got.status, answer=answer))
-                self.wfile.write(b"0\r\n\r\n")
-
-            def log_message(self, *args: object) -> None:
-                """Say nothing."""
-
-        return Handler
-
-    def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *args: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,10 +40,10 @@ class Line:
 
 
 @pytest.fixture
-def line(start: Callable[..., Gateway]) -> Iterator[Line]:
-    with ModelServer(window=WINDOW) as server, Tap(server.anthropic_url) as inside:
+def line(start: Callable[..., Gateway], tap: type[Tap]) -> Iterator[Line]:
+    with ModelServer(window=WINDOW) as server, tap(server.anthropic_url) as inside:
         gateway = start(inside, {"windows": {"m": WINDOW}})
-        with Tap(gateway.address) as outside:
+        with tap(gateway.address) as outside:
             yield Line(gateway=gateway, outside=outside, inside=inside)
 
 
@@ -234,14 +171,14 @@ def test_bytes_are_passed_on_as_they_are(kind: type[Any], ask: Callable[..., Any
 
 
 @pytest.mark.parametrize("defect", ["answer", "request", "never folded"])
-def test_a_byte_that_is_not_would_be_noticed(defect: str) -> None:
+def test_a_byte_that_is_not_would_be_noticed(defect: str, tap: type[Tap]) -> None:
     """The planted defects: an answer with a byte too many, a request with one, and one that was never folded."""
     asked = [b'{"messages":[' + b"x" * number + b"]}" for number in range(1, 9)]
     inside = [
-        Exchange(request=asked[n].replace(b"x", b"" if n > 5 else b"x"), status=200, answer=b"{%d}" % n)
+        tap.exchange(request=asked[n].replace(b"x", b"" if n > 5 else b"x"), status=200, answer=b"{%d}" % n)
         for n in range(8)
     ]
-    outside = [Exchange(request=asked[n], status=200, answer=b"{%d}" % n) for n in range(8)]
+    outside = [tap.exchange(request=asked[n], status=200, answer=b"{%d}" % n) for n in range(8)]
     check(outside, inside)
     if defect == "answer":
         outside[2] = replace(outside[2], answer=outside[2].answer + b" ")

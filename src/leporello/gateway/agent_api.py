@@ -226,7 +226,7 @@ def _result(agent: Agent, *, name: str, content: str, ended: TurnEnded | None) -
         "content": content,
         "reason": ended.reason if ended else "kept",
         "requests": ended.requests if ended else 0,
-        "stored": not session._talk.waiting,  # noqa: SLF001 - whoever asked must know
+        "stored": not session.unstored,
         "usage": asdict(session.usage()),
         **({"error": {"type": _failure(error).type, "message": _told(error)}} if error else {}),
     }

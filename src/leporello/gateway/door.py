@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect, Request
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("leporello.gateway")
 
 
-class Door:
+class Door(ABC):
     """One route; what is behind it is `serve`."""
 
     dialect = "openai"
@@ -49,9 +50,9 @@ class Door:
         finally:
             self.house.metrics.answered(type(self).__name__, client.status, time.monotonic() - started)
 
+    @abstractmethod
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Answer a request that may be answered; Refused says why it is not."""
-        raise NotImplementedError
 
     async def _refuse(self, client: Client, refused: Refused) -> None:
         if client.status:  # an answer has begun, and ends here

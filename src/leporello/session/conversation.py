@@ -121,7 +121,7 @@ class Conversation:
         return not self.waiting
 
     @property
-    def unstored(self) -> bool:
+    def engine_waits(self) -> bool:
         """Whether the engine must not see the list now: it would store what the session could not, and it twice."""
         return self.engine_stores and bool(self.waiting)
 

@@ -31,7 +31,7 @@ FOLDED = ("folded", "fallback")
 def asking(talk: Conversation, tokens: int, *, reported: bool) -> Walk[bool]:
     """Ask the engine whether to fold: about the messages, then about the count, both always."""
     early = False
-    if not talk.unstored:
+    if not talk.engine_waits:
         early = yield from trying(
             talk, steps.Preflight(messages=talk.window.shown(), stored=talk.stored), default=False
         )
@@ -54,7 +54,7 @@ def folding(
 
     `patience`: how many seconds to wait for a process that is at it already.
     """
-    if talk.unstored:
+    if talk.engine_waits:
         return _refused(talk, "the store cannot be used at the moment")
     if not (yield from trying(talk, steps.Lease(seconds=LEASE_SECONDS, patience=patience), default=True)):
         return _refused(talk, "another process is compacting this conversation")

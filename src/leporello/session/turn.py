@@ -154,7 +154,7 @@ def recording(talk: Conversation, answer: Answered) -> Walk[list[ToolCall]]:
     for call in calls:
         if call.name in own:
             yield from answering(talk, call)
-    if not talk.unstored:
+    if not talk.engine_waits:
         yield from handing_out(talk)
         yield from trying(talk, steps.Complete(messages=talk.window.shown(), usage=answer.usage, stored=talk.stored))
     return [call for call in calls if call.name not in own]
@@ -274,7 +274,7 @@ def sending(talk: Conversation) -> Walk[None]:
 
 def answering(talk: Conversation, call: ToolCall) -> Walk[None]:
     """Let the engine answer a call of one of its tools."""
-    if talk.unstored:
+    if talk.engine_waits:
         yield from saying(talk, tool_result(call, UNAVAILABLE))
         return
     yield from handing_out(talk)
