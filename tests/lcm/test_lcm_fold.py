@@ -15,6 +15,7 @@ from leporello.lcm.window import block, shown
 from leporello.llm import FakeClock, ScriptedLLM
 from leporello.messages import Message, role_of, violations
 from leporello.store import open_store
+from leporello.summary.brake import request_limit
 from leporello.summary.place import ACKNOWLEDGEMENT, END, NOTE_PREFIX, PREFIX
 from leporello.tokens import count_messages
 
@@ -136,7 +137,9 @@ def test_a_huge_newest_output_is_shown_short_and_stays_whole_in_the_store(make_e
     huge = {"role": "tool", "tool_call_id": "a", "content": "a long line of output\n" * 20_000}
     engine = make_engine(16_000)
     window = engine.compress([ASK, {"role": "assistant", "content": None, "tool_calls": calls}, huge])
-    assert count_messages(window) < engine.threshold_tokens
+    assert engine.threshold_tokens < count_messages(window) <= request_limit(16_000)
+    assert engine.last_compaction is not None
+    assert engine.last_compaction.unfoldable == (2,)
     assert "lcm_expand m3" in str(window[-1]["content"])
     assert [row.message for row in engine.store.messages("s")][-1] == huge
     again = engine.compress([*window, {"role": "assistant", "content": "Done."}])

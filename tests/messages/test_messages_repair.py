@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given, settings
@@ -17,9 +17,12 @@ from leporello.messages import (
     NO_REPLY,
     RULES,
     STUB_RESULT,
+    Message,
     Repaired,
     repair,
+    text_of,
     to_anthropic,
+    tool_result,
     violations,
 )
 from leporello.messages.rules import message_faults
@@ -381,3 +384,41 @@ def test_many_calls_and_many_equal_ids_are_repaired_in_one_pass() -> None:
     chatter = [{"role": "assistant", "content": "x" * 20}] * 20_000
     repaired = repair([*wide, *same, *chatter]).messages
     assert violations(repaired, "openai") == []
+
+
+class TestASummaryStaysApart:
+    """A summary is never joined to an assistant message that calls tools or thinks: providers sign and order those."""
+
+    SUMMARY: ClassVar[Message] = {
+        "role": "assistant",
+        "content": "[CONTEXT COMPACTION] earlier [END OF CONTEXT COMPACTION]",
+    }
+    USER: ClassVar[Message] = {"role": "user", "content": "Go on."}
+
+    @staticmethod
+    def signed(number: int, *, calls: bool) -> list[Message]:
+        thinking = {"type": "thinking", "thinking": "hm", "signature": "sig"}
+        message: Message = {"role": "assistant", "content": [thinking, {"type": "text", "text": "Here."}]}
+        if not calls:
+            return [message]
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "run", "arguments": "{}"}}
+        return [{**message, "tool_calls": [call]}, tool_result(f"c{number}", "done")]
+
+    @pytest.mark.parametrize("calls", [True, False])
+    @pytest.mark.parametrize("shape", ["uS!", "u!uS!", "uauS!", "S!", "uaS!", "S!uS!", "uSS!", "u!S!"])
+    def test_wherever_it_stands(self, shape: str, *, calls: bool) -> None:
+        messages: list[Message] = []
+        for number, letter in enumerate(shape):
+            plain = {"u": self.USER, "S": self.SUMMARY, "a": {"role": "assistant", "content": "Well."}}
+            messages += [plain[letter]] if letter in plain else self.signed(number, calls=calls)
+        repaired = repair(messages).messages
+        assert not violations(repaired, "openai")
+        assert not violations(repaired, "anthropic")
+        for message in repaired:
+            assert "[CONTEXT COMPACTION]" not in text_of(message) or not (
+                message.get("tool_calls") or isinstance(message["content"], list)
+            )
+        assert str(repaired).count("'signature'") == shape.count("!")
+        if "u" in shape and not shape.startswith("S"):
+            newest = max(i for i, m in enumerate(repaired) if m["role"] == "user")
+            assert repaired[newest] == self.USER, "a later message of the user was made up"

@@ -113,12 +113,12 @@ def _rows(after: list[Message]) -> list[str]:
         text = json.dumps(message, default=str)
         if place.END not in text:
             continue
-        if role_of(message) == "user":
-            acknowledged = after[index + 1].get("content") == place.ACKNOWLEDGEMENT
-            return ["user message, acknowledged" if acknowledged else "user message"]
-        content = message["content"]
-        alone = isinstance(content, str) and content.endswith(place.END) and not message.get("tool_calls")
-        return ["assistant message" if alone else "in front of the tail"]
+        if role_of(message) == "assistant":
+            return ["assistant message"]
+        if after[index - 1].get("content") == place.LEAD_IN:
+            return ["user message, led in"]
+        acknowledged = after[index + 1].get("content") == place.ACKNOWLEDGEMENT
+        return ["user message, acknowledged" if acknowledged else "user message"]
     return []
 
 
@@ -132,7 +132,7 @@ def test_every_promise_holds_in_every_conversation(batch: int) -> None:
         except BaseException as error:
             error.add_note(f"seed {seed}")
             raise
-    placements = {"user message", "user message, acknowledged", "assistant message", "in front of the tail"}
+    placements = {"user message", "user message, acknowledged", "assistant message", "user message, led in"}
     assert placements <= seen.keys(), f"rows of the table never reached: {placements - seen.keys()}"
     statuses = {"good: folded", "none: folded", "empty: fallback", "failing: fallback", "refused key: fallback"}
     assert statuses <= seen.keys(), f"never seen: {statuses - seen.keys()}"

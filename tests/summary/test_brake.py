@@ -1,4 +1,4 @@
-"""How small a compaction must make a window, and when the next one may come."""
+"""What a compaction must achieve, and when the next one may come."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from leporello.engine import CompactionReport
-from leporello.summary.brake import LEAST_GROWTH, LITTLE, ROOMY, SAFE_SHARE, fires_at, goal_for
+from leporello.summary.brake import ROOMY, SAFE_SHARE, WORTH, fires_at, request_limit, targets
 
 Brake = Callable[[CompactionReport, int, int, int], int]
 
@@ -22,13 +22,16 @@ def check_brake(brake: Brake, before: int, after: int, beside: int, threshold: i
     report = CompactionReport(status="folded", tokens_before=before, tokens_after=after)
     now = min(after, before) + beside
     again = brake(report, before + beside, threshold, window)
-    if threshold - now >= threshold * ROOMY and report.saved >= LITTLE:
+    if threshold - now >= threshold * ROOMY:
         assert again == 0, "there is room, and the threshold alone decides"
         return
-    assert again > now + threshold * LEAST_GROWTH - 1, "it would fire in the next turn"
-    most = max(now + threshold // 2, now + int(threshold * LEAST_GROWTH) + 1)
-    assert again <= most, "it never fires again"
-    assert again <= max(window * SAFE_SHARE, now + threshold * LEAST_GROWTH + 1), "it fires too late for the window"
+    limit = request_limit(window)
+    if now <= limit:
+        assert again <= limit + 1, "it fires too late for the window"
+    least = now + threshold * WORTH
+    assert again > min(least - 1, limit), "it would fire in the next turn"
+    assert again <= max(now + threshold // 2, least + 1), "it never fires again"
+    assert again <= max(window * SAFE_SHARE, least + 1), "it fires too late for the window"
 
 
 SIZES = st.integers(0, 400_000)
@@ -66,20 +69,39 @@ def test_a_window_that_stays_full_may_grow_by_half_the_threshold() -> None:
     assert fires_at(full, 60_000, threshold=50_000, window=64_000) == int(64_000 * 0.85)
 
 
-def test_after_a_compaction_that_brought_little_the_window_must_grow() -> None:
-    """Also when there is room, as after a compaction that somebody asked for."""
-    little = CompactionReport(status="unchanged", tokens_before=10_000, tokens_after=9_900)
-    assert fires_at(little, 10_000, threshold=50_000, window=200_000) > 10_000
-
-
 @given(messages=SIZES, prompt=SIZES, threshold=st.integers(1, 300_000))
-def test_what_the_provider_counts_beside_the_messages_is_taken_off(messages: int, prompt: int, threshold: int) -> None:
-    goal = goal_for(messages, prompt, threshold)
-    assert goal is not None
+def test_what_the_request_has_beside_its_messages_is_taken_off(messages: int, prompt: int, threshold: int) -> None:
+    wanted = targets(messages, prompt, threshold=threshold, window=2 * threshold)
+    assert wanted.goal is not None
+    assert wanted.most is not None
     beside = max(0, prompt - messages)
-    assert goal + beside < threshold or goal == int(threshold * 0.25)
-    assert 0 <= goal < max(threshold, 1)
+    assert wanted.goal + beside < threshold or wanted.goal == int(threshold * 0.25)
+    assert 0 <= wanted.goal < max(threshold, 1)
+    assert wanted.most + beside <= max(beside, request_limit(2 * threshold))
 
 
-def test_without_a_threshold_there_is_no_goal() -> None:
-    assert goal_for(10, 10, 0) is None
+def test_without_a_threshold_any_result_will_do() -> None:
+    wanted = targets(10, 10, threshold=0, window=0)
+    assert (wanted.goal, wanted.most, wanted.least) == (None, None, 1)
+
+
+class TestWorthIt:
+    """What a compaction must free."""
+
+    def test_one_that_the_threshold_asked_for_frees_a_tenth_of_it(self) -> None:
+        wanted = targets(50_000, 52_000, threshold=50_000, window=100_000)
+        assert wanted.least == 5_000
+        assert wanted.not_worth_it == "it would free fewer than 5,000 tokens, a tenth of the threshold"
+
+    @pytest.mark.parametrize("asked", [True, False])
+    def test_one_below_the_threshold_or_asked_for_frees_anything(self, *, asked: bool) -> None:
+        wanted = targets(49_000, 52_000 if asked else 49_000, threshold=50_000, window=100_000, asked=asked)
+        assert wanted.least == 1
+        assert wanted.not_worth_it == "the result would not have been shorter"
+
+    def test_one_without_which_the_request_would_not_fit_frees_anything(self) -> None:
+        limit = request_limit(100_000, 10_000)
+        assert limit == 90_000
+        inside = targets(50_000, limit, threshold=50_000, window=100_000, answer=10_000)
+        beyond = targets(50_000, limit + 1, threshold=50_000, window=100_000, answer=10_000)
+        assert (inside.least, beyond.least) == (5_000, 1)

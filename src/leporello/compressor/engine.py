@@ -2,7 +2,8 @@
 
 What it keeps, whatever happens: a valid list (V1), the newest user message (V2), fewer tokens or no change (V3), a
 list below the threshold or the names of what cannot be folded (V4), a usable conversation when the summariser fails
-(V6), bounded work (V7), the caller's list as it was (V10).
+(V6), bounded work (V7), the caller's list as it was (V10), what the model has not read yet (V13). A compaction that the
+threshold asks for is left undone when it would free little (V14).
 """
 
 from __future__ import annotations
@@ -12,16 +13,16 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from leporello.compressor.budgets import ENOUGH_CONTENT, Budgets
-from leporello.compressor.ends import VERY_LONG, Ends, ends, whole
-from leporello.compressor.plan import Missing, Plan, make_plan
+from leporello.compressor.plan import Plan, make_plan
 from leporello.compressor.settings import Settings
 from leporello.engine import CompactionReport, ContextEngine, Status, normalise_usage, window_tokens
 from leporello.events import CompactionFinished, CompactionStarted, Notice, SummaryFellBack
 from leporello.messages import Message, repair
 from leporello.summary import Summariser, Summary, SummaryRequest
-from leporello.summary.brake import fires_at, goal_for
-from leporello.summary.place import Stripped, frame_tokens, place, placement, strip_summary
-from leporello.summary.sizes import Sizes, about
+from leporello.summary.brake import MODEL_WORTH, Targets, fires_at, targets
+from leporello.summary.place import Stripped, frame_tokens, place, strip_summary
+from leporello.summary.sizes import Sizes, unfoldable
+from leporello.summary.squeeze import Room
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 
 PROTECT_FIRST_N = 3
 SHORTEST_WORTH_MAKING = 48  # tokens; a summary that must be shorter says nothing
-CLOSE = 0.80  # of the tokens that came in: a result with fewer is shorter, also when these were not all counted
 CODEX_THRESHOLD = 0.85
 CODEX_NOTICE = (
     "gpt-5.5 on Codex has a window of 272K: compaction now starts at 85 % of it instead of {share:.0%}. "
@@ -41,13 +41,13 @@ CODEX_NOTICE = (
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """One compaction under way: what came in, and how many tokens may come out."""
+    """One compaction under way: what came in, and what it must achieve."""
 
     sizes: Sizes
     messages: int
     tokens: int
     prompt_tokens: int
-    goal: int | None
+    targets: Targets
     started: float
 
 
@@ -132,8 +132,8 @@ class ContextCompressor(ContextEngine):
 
     def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Tell whether there is anything between head and tail."""
-        _, plan = self._planned(messages, ends(messages, self.tail_token_budget), Sizes(), None)
-        return bool(plan.source)
+        anything = Targets(goal=None, most=None, least=1)
+        return bool(self._plan(strip_summary(list(repair(messages).messages)), Sizes(), anything).source)
 
     def compress(
         self,
@@ -144,14 +144,15 @@ class ContextCompressor(ContextEngine):
         memory_context: str = "",
     ) -> list[Message]:
         """Fold the middle of the conversation into one summary, which replaces an earlier one."""
-        kept = ends(messages, self.tail_token_budget)
-        run = self._begin(messages, current_tokens, _reason(focus_topic, force=force))
+        run = self._begin(messages, current_tokens, focus_topic, force=force)
+        valid = list(repair(messages).messages)
+        earlier = strip_summary(valid)
 
-        earlier, plan = self._planned(messages, kept, run.sizes, run.goal)
+        plan = self._plan(earlier, run.sizes, run.targets)
         budget = self._summary_budget(plan, run, earlier.previous)
         if budget < SHORTEST_WORTH_MAKING:
-            reason = "nothing between the first and the newest messages to fold"
-            return self._finish(run, whole(messages).messages, "unchanged", reason)
+            nothing = "nothing between the first and the newest messages to fold"
+            return self._finish(run, valid, "unchanged", run.targets.not_worth_it if plan.source else nothing)
 
         summary = self._summariser.summarise(
             SummaryRequest(
@@ -160,16 +161,16 @@ class ContextCompressor(ContextEngine):
                 previous=earlier.previous,
                 focus=focus_topic or "",
                 memory=memory_context,
-            )
+            ),
+            max_calls=None if run.tokens - plan.kept_tokens >= run.tokens * MODEL_WORTH else 0,
         )
 
-        where = placement(plan.head, plan.tail, newest_user_in_head=plan.newest_user_in_head)
-        result = list(repair(place(plan.head, summary.text, plan.tail, where)).messages)
-        if not _is_shorter(result, messages, run):
-            reason = "the result would not have been shorter"
-            return self._finish(run, whole(messages).messages, "refused", reason, summary)
+        placed = place(plan.head, summary.text, plan.tail, done_for_newest=plan.done_for_newest)
+        result = list(repair(placed).messages)
+        if run.tokens - run.sizes.total(result) < run.targets.least:
+            return self._finish(run, valid, "refused", run.targets.not_worth_it, summary)
         status: Status = "fallback" if summary.fallback else "folded"
-        return self._finish(run, result, status, summary.fallback or summary.note, summary)
+        return self._finish(run, result, status, summary.fallback or summary.note, summary, cut=plan.cut)
 
     def use_model(self, llm: LLM | None) -> None:
         """Make summaries with another model or key from now on; what went wrong with the one before is forgotten."""
@@ -209,62 +210,84 @@ class ContextCompressor(ContextEngine):
                 )
             )
 
-    def _begin(self, messages: list[Message], current_tokens: int | None, reason: str) -> _Run:
+    def _begin(
+        self, messages: list[Message], current_tokens: int | None, focus_topic: str | None, *, force: bool
+    ) -> _Run:
         sizes = Sizes()
-        tokens = about(messages) if len(messages) > VERY_LONG else sizes.total(messages)
+        tokens = sizes.total(messages)
+        prompt_tokens = max(current_tokens or 0, self._asked_about, tokens)
         run = _Run(
             sizes=sizes,
             messages=len(messages),
             tokens=tokens,
-            prompt_tokens=max(current_tokens or 0, self._asked_about, tokens),
-            goal=goal_for(tokens, current_tokens or 0, self.threshold_tokens),
+            prompt_tokens=prompt_tokens,
+            targets=targets(
+                tokens,
+                prompt_tokens,
+                threshold=self.threshold_tokens,
+                window=self.context_length,
+                answer=self._settings.answer_tokens,
+                asked=force or bool(focus_topic),
+            ),
             started=self._clock(),
         )
         self.emit(
             CompactionStarted(
-                session_id=self._session_id, reason=reason, messages=run.messages, tokens=run.prompt_tokens
+                session_id=self._session_id,
+                reason=_reason(focus_topic, force=force),
+                messages=run.messages,
+                tokens=run.prompt_tokens,
             )
         )
         return run
 
-    def _planned(self, messages: list[Message], kept: Ends, sizes: Sizes, goal: int | None) -> tuple[Stripped, Plan]:
-        """Plan with the ends of a very long list where they suffice, else with the whole of it."""
-        earlier = strip_summary(kept.messages)
-        plan = self._plan(earlier, sizes, goal, kept)
-        if plan is None:
-            earlier = strip_summary(whole(messages).messages)
-            plan = self._plan(earlier, sizes, goal)
-        assert plan is not None  # noqa: S101 - only missing messages can be in the way of a plan
-        return earlier, plan
-
-    def _plan(self, earlier: Stripped, sizes: Sizes, goal: int | None, kept: Ends | None = None) -> Plan | None:
+    def _plan(self, earlier: Stripped, sizes: Sizes, wanted: Targets) -> Plan:
         """Plan head and tail; an earlier summary is never part of the head, nor anything that came after it."""
-        first_n = self.protect_first_n if earlier.position is None else min(self.protect_first_n, earlier.position)
-        missing = None
-        if kept and kept.seam is not None:
-            seam = next(index for index, message in enumerate(earlier.messages) if message is kept.seam)
-            missing = Missing(place=seam, messages=kept.middle)
         return make_plan(
             earlier.messages,
             sizes,
-            protect_first_n=first_n,
+            protect_first_n=self.protect_first_n
+            if earlier.position is None
+            else min(self.protect_first_n, earlier.position),
             protect_last_n=self.protect_last_n,
             tail_budget=self.tail_token_budget,
-            room=None if goal is None else max(0, goal - self.max_summary_tokens - frame_tokens()),
-            missing=missing,
+            room=self._room(wanted),
+        )
+
+    def _room(self, wanted: Targets) -> Room | None:
+        """Return the room for what is kept: beside the largest summary, and inside the window beside the smallest."""
+        if wanted.goal is None or wanted.most is None:
+            return None
+        return Room(
+            wanted=max(0, wanted.goal - self.max_summary_tokens - frame_tokens()),
+            most=max(0, wanted.most - SHORTEST_WORTH_MAKING - frame_tokens()),
         )
 
     def _summary_budget(self, plan: Plan, run: _Run, previous: str) -> int:
-        """Return the summary's budget: what the numbers allow, and less than what it replaces."""
+        """Return the summary's budget: what the numbers allow, and so much less than what it replaces as is worth it.
+
+        0 where only a much too short summary would leave enough free.
+        """
         if not plan.source:
             return 0
         replaced = run.tokens - plan.kept_tokens
         # Much more than enough needs no count of its own.
         content = replaced if replaced > 2 * ENOUGH_CONTENT else run.sizes.total(plan.source) + count_text(previous)
-        return min(self._budgets.summary_tokens(content), replaced - frame_tokens() - 1)
+        usual = self._budgets.summary_tokens(content)
+        budget = min(usual, replaced - frame_tokens() - run.targets.least)
+        if run.targets.most is not None:
+            budget = min(budget, max(SHORTEST_WORTH_MAKING, run.targets.most - plan.kept_tokens - frame_tokens()))
+        return 0 if run.targets.is_optional and budget < usual // 2 else budget
 
     def _finish(
-        self, run: _Run, result: list[Message], status: Status, reason: str, summary: Summary | None = None
+        self,
+        run: _Run,
+        result: list[Message],
+        status: Status,
+        reason: str,
+        summary: Summary | None = None,
+        *,
+        cut: tuple[Message, ...] = (),
     ) -> list[Message]:
         """Report a compaction, set the brake, and hand over the result."""
         after = run.sizes.total(result)
@@ -278,12 +301,17 @@ class ContextCompressor(ContextEngine):
             model_calls=summary.model_calls if summary else 0,
             seconds=self._clock() - run.started,
             cost_usd=summary.cost_usd if summary else None,
-            unfoldable=_unfoldable(result, run),
+            unfoldable=unfoldable(result, run.sizes, run.targets.goal, cut=_places(cut, result)),
         )
         self.last_compaction = report
+        self._asked_about = 0
         self.compression_count += status in ("folded", "fallback")
         self._fires_at = fires_at(
-            report, run.prompt_tokens, threshold=self.threshold_tokens, window=self.context_length
+            report,
+            run.prompt_tokens,
+            threshold=self.threshold_tokens,
+            window=self.context_length,
+            answer=self._settings.answer_tokens,
         )
         if summary and summary.fallback:
             self.emit(SummaryFellBack(session_id=self._session_id, error=summary.fallback, retry_in=summary.retry_in))
@@ -302,19 +330,6 @@ def _reason(focus_topic: str | None, *, force: bool) -> str:
     return "asked for" if force else "the window is filling"
 
 
-def _is_shorter(result: list[Message], messages: list[Message], run: _Run) -> bool:
-    """Tell whether a result has fewer tokens than what came in; where an estimate of that is close, it is counted."""
-    after = run.sizes.total(result)
-    return after < run.tokens * CLOSE or after < run.sizes.total(messages)
-
-
-def _unfoldable(result: list[Message], run: _Run) -> tuple[int, ...]:
-    """Name the largest messages of a result that is still too large, as many as keep it there."""
-    left = run.sizes.total(result)
-    named: list[int] = []
-    for index in sorted(range(len(result)), key=lambda i: -run.sizes.of(result[i])):
-        if run.goal is None or left <= run.goal:
-            break
-        named.append(index)
-        left -= run.sizes.of(result[index])
-    return tuple(sorted(named))
+def _places(messages: tuple[Message, ...], result: list[Message]) -> list[int]:
+    wanted = {id(message) for message in messages}
+    return [index for index, message in enumerate(result) if id(message) in wanted]

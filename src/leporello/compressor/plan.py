@@ -1,27 +1,26 @@
 """What stays so that the result fits: the ordinary boundaries when they do, tighter ones when they must.
 
 Tightened in the order of what matters least: large payloads inside head and tail are shortened, oldest first; only
-then are fewer than `protect_last_n` messages kept. The newest user message is never touched.
+then are fewer than `protect_last_n` messages kept. What the model has not read yet is shortened only when the request
+would not fit into the model's window otherwise. The newest user message is never touched.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING
 
 from leporello.compressor.boundaries import Boundaries, find_boundaries, newest
 from leporello.compressor.prune import prune
-from leporello.messages import Message, is_system
+from leporello.messages import Message, is_system, unread_start
 from leporello.summary.payloads import shorten
+from leporello.summary.squeeze import PAYLOAD_LIMITS, squeeze, squeeze_unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from leporello.summary.sizes import Sizes
-
-PAYLOAD_LIMITS = (4_000, 800, 200)
+    from leporello.summary.squeeze import Room
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,41 +28,16 @@ class Plan:
     """What stays and what is folded.
 
     `source` holds the originals that the summary must cover: folded turns, pruned results and shortened payloads, in
-    order.
+    order. `done_for_newest` tells that some of them stood behind the newest user message, `cut` holds unread messages
+    that had to be shortened.
     """
 
     head: list[Message]
     tail: list[Message]
     source: list[Message]
-    newest_user_in_head: bool
     kept_tokens: int
-
-
-@dataclass(frozen=True, kw_only=True)
-class Missing:
-    """Messages that were left out of a list, and the index in front of which they belong."""
-
-    place: int
-    messages: Sequence[Message] = ()
-
-
-class _Tokens(Sequence[int]):
-    """The tokens of each message, counted when they are asked for: of a long list only the end is."""
-
-    def __init__(self, messages: list[Message], sizes: Sizes) -> None:
-        self._messages = messages
-        self._sizes = sizes
-
-    def __len__(self) -> int:
-        return len(self._messages)
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[int]: ...
-    def __getitem__(self, index: int | slice) -> int | list[int]:
-        found = self._messages[index]
-        return [self._sizes.of(message) for message in found] if isinstance(found, list) else self._sizes.of(found)
+    done_for_newest: bool = False
+    cut: tuple[Message, ...] = ()
 
 
 def make_plan(
@@ -73,32 +47,27 @@ def make_plan(
     protect_first_n: int,
     protect_last_n: int,
     tail_budget: int,
-    room: int | None,
-    missing: Missing | None = None,
-) -> Plan | None:
-    """Plan a compaction whose kept messages have at most `room` tokens, as nearly as can be; None: any number.
-
-    `missing` are messages that are folded in any case. The plan is None when head or tail would reach over their place.
-    """
-    tokens = _Tokens(messages, sizes)
-    missing = missing or Missing(place=len(messages))
+    room: Room | None,
+) -> Plan:
+    """Plan a compaction whose kept messages fit into `room`, as nearly as can be; None: any number of tokens fits."""
+    making = _Making(messages, sizes)
+    room = room and room.beside_unread(making.unread_tokens, tail_budget)
     plan = None
     for last_n in _halvings(protect_last_n):
         bounds = find_boundaries(
             messages,
-            tokens,
+            making.tokens,
             protect_first_n=protect_first_n,
             protect_last_n=last_n,
             tail_budget=tail_budget,
         )
-        if missing.messages and not bounds.head_end <= missing.place < bounds.tail_start:
-            return None
         for limit in (None, *PAYLOAD_LIMITS):
-            plan = _plan(messages, sizes, bounds, limit, room, missing)
-            if room is None or plan.kept_tokens <= room:
+            plan = making.plan(bounds, limit, room)
+            if room is None or plan.kept_tokens <= room.wanted:
                 return plan
     assert plan is not None  # noqa: S101 - there is always a first round
-    return plan
+    assert room is not None  # noqa: S101 - without one the first plan fits
+    return plan if plan.kept_tokens <= room.most else making.plan(bounds, PAYLOAD_LIMITS[-1], room, cut_unread=True)
 
 
 def _halvings(number: int) -> Iterator[int]:
@@ -108,36 +77,53 @@ def _halvings(number: int) -> Iterator[int]:
     yield 1
 
 
-def _plan(
-    messages: list[Message], sizes: Sizes, bounds: Boundaries, limit: int | None, room: int | None, missing: Missing
-) -> Plan:
-    tail_indexes = bounds.tail(len(messages))
-    pruned = prune(messages, bounds.head_end)[: bounds.head_end]
-    kept = dict(enumerate(pruned)) | {index: messages[index] for index in tail_indexes}
-    user = newest(messages, "user")
-    if limit is not None and room is not None:
-        _shorten(kept, sizes, limit, room, spared=user)
-    changed = [index for index, message in kept.items() if message is not messages[index]]
-    folded = sorted([*bounds.folded, *changed])
-    source = [messages[index] for index in folded]
-    before = bisect_left(folded, missing.place)
-    source[before:before] = missing.messages
-    return Plan(
-        head=[kept[index] for index in range(bounds.head_end)],
-        tail=[kept[index] for index in tail_indexes],
-        source=source,
-        newest_user_in_head=user < bounds.head_end,
-        kept_tokens=sizes.total(kept.values()),
-    )
+class _Making:
+    """Plans of one list of messages, for one pair of boundaries after the other."""
 
+    def __init__(self, messages: list[Message], sizes: Sizes) -> None:
+        self.tokens = [sizes.of(message) for message in messages]
+        self._messages = messages
+        self._sizes = sizes
+        self._user = newest(messages, "user")
+        self._unread = unread_start(messages)
 
-def _shorten(kept: dict[int, Message], sizes: Sizes, limit: int, room: int, *, spared: int) -> None:
-    """Shorten the payloads of kept messages, oldest first, until they fit into `room`."""
-    excess = sizes.total(kept.values()) - room
-    for index in sorted(kept):
-        if excess <= 0:
-            break
-        message = kept[index]
-        if index != spared and not is_system(message):
-            kept[index] = shorten(message, limit)
-            excess += sizes.of(kept[index]) - sizes.of(message)
+    @property
+    def unread_tokens(self) -> int:
+        """The tokens of what the model has not read yet."""
+        return self._sizes.total(self._messages[self._unread :])
+
+    def plan(self, bounds: Boundaries, limit: int | None, room: Room | None, *, cut_unread: bool = False) -> Plan:
+        """Return the plan for these boundaries, with payloads of at most `limit` characters where it must be."""
+        indexes = [*range(bounds.head_end), *bounds.tail(len(self._messages))]
+        pruned = prune(self._messages, bounds.head_end)
+        kept = [pruned[index] for index in indexes]
+        if limit is not None and room is not None:
+            kept = self._squeezed(indexes, kept, limit, room, cut_unread=cut_unread)
+        changed = [i for i, message in zip(indexes, kept, strict=True) if message is not self._messages[i]]
+        folded = sorted([*bounds.folded, *changed])
+        return Plan(
+            head=kept[: bounds.head_end],
+            tail=kept[bounds.head_end :],
+            source=[self._messages[index] for index in folded],
+            kept_tokens=self._sizes.total(kept),
+            done_for_newest=any(index > self._user for index in folded),
+            cut=tuple(kept[indexes.index(index)] for index in changed if index >= self._unread),
+        )
+
+    def _squeezed(
+        self, indexes: list[int], kept: list[Message], limit: int, room: Room, *, cut_unread: bool
+    ) -> list[Message]:
+        """Shorten what was read as far as it must be, and what is unread only with `cut_unread`."""
+
+        def short(place: int, limit: int) -> Message:
+            return shorten(kept[place], limit)
+
+        foldable = [
+            place for place, index in enumerate(indexes) if index != self._user and not is_system(self._messages[index])
+        ]
+        read = [place for place in foldable if indexes[place] < self._unread]
+        squeezed = squeeze(kept, read, limit, room.wanted, self._sizes, short)
+        if cut_unread:
+            unread = [place for place in foldable if indexes[place] >= self._unread]
+            squeezed = squeeze_unread(squeezed, unread, room.most, self._sizes, short)
+        return squeezed

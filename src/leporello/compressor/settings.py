@@ -18,6 +18,7 @@ class Settings:
 
     compression: Compression = field(default_factory=Compression)
     timeout_seconds: float = AuxiliaryCompression.model_fields["timeout_seconds"].default
+    answer_tokens: int | None = None
 
     @classmethod
     def of(cls, config: Settings | Config | Compression | Mapping[str, Any] | None) -> Settings:
@@ -30,6 +31,10 @@ class Settings:
             case Compression():
                 return cls(compression=config)
             case Config():
-                return cls(compression=config.compression, timeout_seconds=config.auxiliary.compression.timeout_seconds)
+                return cls(
+                    compression=config.compression,
+                    timeout_seconds=config.auxiliary.compression.timeout_seconds,
+                    answer_tokens=config.model.max_tokens,
+                )
         is_block = bool(config) and config.keys() <= Compression.model_fields.keys()
         return cls.of(Config.from_mapping({"compression": dict(config)} if is_block else config))

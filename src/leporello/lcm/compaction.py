@@ -9,9 +9,10 @@ from leporello.lcm.dag import Coverage, seqs_of
 from leporello.lcm.fold import Fold, Folded, usable
 from leporello.lcm.view import View, choose_tail, longer_tail, view
 from leporello.lcm.window import Assembled, Held, assemble, block_tokens, frame_tokens
-from leporello.lcm.writing import PAID
-from leporello.messages import Message, role_of
+from leporello.lcm.writing import PAID, SMALLEST_TEXT
+from leporello.messages import Message, role_of, unread_start
 from leporello.store.protocol import Request, Window
+from leporello.summary.squeeze import Room
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from leporello.lcm.threshold import Budgets
     from leporello.lcm.writing import Allowance, Writer
     from leporello.store.protocol import Node, Stored
+    from leporello.summary.brake import Targets
     from leporello.summary.sizes import Sizes
 
 FOLD = "fold"  # the reason in the journal
@@ -30,13 +32,13 @@ ENOUGH = 0.70  # of what a window may hold: when prepared leaves alone bring it 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """One compaction under way: what came in, how many tokens may come out, and whether it may ask the model."""
+    """One compaction under way: what came in, what it must achieve, and whether it waits for the model."""
 
     sizes: Sizes
     messages: int
     tokens: int
     prompt_tokens: int
-    goal: int | None
+    targets: Targets
     started: float
     allowance: Allowance
     writer: Writer
@@ -45,11 +47,12 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a compaction came to: the list for the host, and why it looks as it does."""
+    """What a compaction came to: the list for the host, why it looks as it does, and what was cut unread."""
 
     messages: list[Message]
     status: Status
     reason: str
+    cut: tuple[int, ...] = ()
 
     @property
     def folded(self) -> bool:
@@ -82,6 +85,9 @@ class Compaction:
             return Outcome(messages=seen.valid, status="unchanged", reason=reason)
 
         tail = self._tail(seen, run)
+        if run.targets.is_optional and self._most_freed(seen, tail, run) < run.targets.least:
+            keeping.handed_out(seen.origins)
+            return Outcome(messages=seen.valid, status="unchanged", reason=run.targets.not_worth_it)
         open_messages = keeping.uncovered(window, published, coverage)
         folded = _without(open_messages, tail)
         if not run.waits:
@@ -96,34 +102,48 @@ class Compaction:
 
         assembled = assemble(seen.systems, dag.tops, tail)
         after = run.sizes.total(assembled.messages)
-        if assembled.messages == seen.valid or after >= run.tokens:
+        if run.tokens - after < run.targets.least or assembled.messages == seen.valid:
             keeping.handed_out(seen.origins)
-            status, reason = _why_unchanged(folds=bool(folded))
+            status: Status = "refused" if folded else "unchanged"
+            reason = run.targets.not_worth_it if folded else "nothing before the newest messages to fold"
             return Outcome(messages=seen.valid, status=status, reason=reason)
         for node in prepared:
             if node.id in dag.publish:
                 run.allowance.charge(node.meta.get(PAID, 0.0))
         self._save(window, assembled, dag, run, after)
         status = "fallback" if run.allowance.fallback else "folded"
-        return Outcome(messages=assembled.messages, status=status, reason=run.allowance.fallback)
+        return Outcome(
+            messages=assembled.messages,
+            status=status,
+            reason=run.allowance.fallback,
+            cut=cut_unread(seen, tail, assembled.messages),
+        )
 
     def _tail(self, seen: View, run: Run) -> list[Held]:
         room = None
-        if run.goal is not None:
-            systems = run.sizes.total(held.message for held in seen.systems)
-            room = max(0, run.goal - systems - frame_tokens() - self._budgets.summaries)
+        if run.targets.goal is not None and run.targets.most is not None:
+            beside = run.sizes.total(held.message for held in seen.systems) + frame_tokens()
+            room = Room(
+                wanted=max(0, run.targets.goal - beside - self._budgets.summaries),
+                most=max(0, run.targets.most - beside - SMALLEST_TEXT),
+            )
         return choose_tail(seen.held, run.sizes, budget=self._budgets.tail, room=room)
+
+    def _most_freed(self, seen: View, tail: Sequence[Held], run: Run) -> int:
+        """Return how much a fold can free at the most."""
+        kept = run.sizes.total(held.message for held in (*seen.systems, *tail))
+        return run.tokens - kept - frame_tokens() - SMALLEST_TEXT
 
     def _blocks_room(self, seen: View, tail: Sequence[Held], run: Run) -> tuple[int, int]:
         """Return how many tokens the blocks may take: their share and what the rest leaves of the window.
 
         Then how many they may take rather than that somebody waits for a condensed node.
         """
-        if run.goal is None:
+        if run.targets.goal is None:
             return self._budgets.summaries, self._budgets.summaries
         rest = run.sizes.total(held.message for held in (*seen.systems, *tail)) + frame_tokens()
-        room = max(0, min(self._budgets.summaries, run.goal - rest))
-        return room, room if run.waits else max(room, int(run.goal * ENOUGH) - rest)
+        room = max(0, min(self._budgets.summaries, run.targets.goal - rest))
+        return room, room if run.waits else max(room, int(run.targets.goal * ENOUGH) - rest)
 
     def _only_prepared(
         self,
@@ -140,11 +160,11 @@ class Compaction:
         left = {i for held in longer for i in held.ids}
         rest = [row for row in folded if row.id in left]
         covered = sum(len(seqs_of(node.covers)) for node in ready if not node.covers[0].start)
-        if not longer or run.goal is None or covered + len(rest) != len(folded):
+        if not longer or run.targets.goal is None or covered + len(rest) != len(folded):
             return tail, folded
         kept = run.sizes.total(held.message for held in (*seen.systems, *longer))
         blocks = sum(map(block_tokens, [*dag.tops, *ready]))
-        if kept + min(blocks, self._budgets.summaries) + frame_tokens() > run.goal * ENOUGH:
+        if kept + min(blocks, self._budgets.summaries) + frame_tokens() > run.targets.goal * ENOUGH:
             return tail, folded
         return longer, [row for row in folded if row.id not in left]
 
@@ -166,24 +186,14 @@ class Compaction:
         )
 
 
-def _why_unchanged(*, folds: bool) -> tuple[Status, str]:
-    if folds:
-        return "refused", "the result would not have been shorter"
-    return "unchanged", "nothing before the newest messages to fold"
-
-
 def _without(messages: Sequence[Stored], tail: Sequence[Held]) -> list[Stored]:
     kept = {i for held in tail for i in held.ids}
     return [row for row in messages if row.id not in kept]
 
 
-def unfoldable(result: list[Message], run: Run) -> tuple[int, ...]:
-    """Name the largest messages of a result that is still too large, as many as keep it there."""
-    left = run.sizes.total(result)
-    named: list[int] = []
-    for index in sorted(range(len(result)), key=lambda i: -run.sizes.of(result[i])):
-        if run.goal is None or left <= run.goal:
-            break
-        named.append(index)
-        left -= run.sizes.of(result[index])
-    return tuple(sorted(named))
+def cut_unread(seen: View, tail: Sequence[Held], result: Sequence[Message]) -> tuple[int, ...]:
+    """Return the places in a result of unread messages that had to be shortened."""
+    whole = {id(held.message) for held in seen.held}
+    unread = unread_start([held.message for held in tail])
+    cut = {id(held.message) for held in tail[unread:] if id(held.message) not in whole}
+    return tuple(index for index, message in enumerate(result) if id(message) in cut)

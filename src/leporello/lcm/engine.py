@@ -13,12 +13,12 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from leporello.engine import CompactionReport, ContextEngine, Status, normalise_usage, window_tokens
+from leporello.engine import CompactionReport, ContextEngine, normalise_usage, window_tokens
 from leporello.errors import StaleWindowError, StoreError
 from leporello.events import CompactionFinished, CompactionStarted, Notice, SummaryFellBack
 from leporello.lcm.artifacts import Trail
 from leporello.lcm.background import pool
-from leporello.lcm.compaction import Compaction, Outcome, Run, unfoldable
+from leporello.lcm.compaction import Compaction, Outcome, Run
 from leporello.lcm.keeping import Keeping
 from leporello.lcm.preparing import Preparing
 from leporello.lcm.settings import Settings
@@ -30,8 +30,8 @@ from leporello.lcm.window import Held
 from leporello.lcm.writing import Allowance, Writer
 from leporello.messages import Message, repair, role_of
 from leporello.summary import Summariser
-from leporello.summary.brake import fires_at, goal_for
-from leporello.summary.sizes import Sizes
+from leporello.summary.brake import fires_at, targets
+from leporello.summary.sizes import Sizes, unfoldable
 
 if TYPE_CHECKING:
     import os
@@ -192,7 +192,7 @@ class LCMEngine(ContextEngine):
         if outcome.folded:
             self._plans_at = 0
             self._meter.folded(self.threshold_tokens)
-        return self._finish(run, outcome.messages, outcome.status, outcome.reason)
+        return self._finish(run, outcome)
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """Return the tools that search and unfold the history."""
@@ -316,14 +316,22 @@ class LCMEngine(ContextEngine):
         self._fired = False
         sizes = Sizes()
         tokens = sizes.total(messages)
+        prompt_tokens = max(current_tokens or 0, self._asked_about, tokens)
         settings = self._settings.lcm
         allowance = Allowance(self._clock, max_calls=settings.max_calls, seconds=settings.deadline_seconds)
         run = Run(
             sizes=sizes,
             messages=len(messages),
             tokens=tokens,
-            prompt_tokens=max(current_tokens or 0, self._asked_about, tokens),
-            goal=goal_for(tokens, current_tokens or 0, self.threshold_tokens),
+            prompt_tokens=prompt_tokens,
+            targets=targets(
+                tokens,
+                prompt_tokens,
+                threshold=self.threshold_tokens,
+                window=self.context_length,
+                answer=self._settings.answer_tokens,
+                asked=forced or bool(focus),
+            ),
             started=self._clock(),
             allowance=allowance,
             writer=Writer(self._summariser, allowance, use_model=waits, focus=focus, memory=memory),
@@ -348,11 +356,12 @@ class LCMEngine(ContextEngine):
         self._keeping.owe(given, valid)
         return valid
 
-    def _finish(self, run: Run, result: list[Message], status: Status, reason: str) -> list[Message]:
+    def _finish(self, run: Run, outcome: Outcome) -> list[Message]:
         """Report a compaction, set the brake, and hand over the result."""
+        result = outcome.messages
         report = CompactionReport(
-            status=status,
-            reason=reason,
+            status=outcome.status,
+            reason=outcome.reason,
             tokens_before=run.tokens,
             tokens_after=run.sizes.total(result),
             messages_before=run.messages,
@@ -360,12 +369,17 @@ class LCMEngine(ContextEngine):
             model_calls=run.allowance.calls,
             seconds=self._clock() - run.started,
             cost_usd=run.allowance.cost_usd,
-            unfoldable=unfoldable(result, run),
+            unfoldable=unfoldable(result, run.sizes, run.targets.goal, cut=outcome.cut),
         )
         self.last_compaction = report
-        self.compression_count += status in ("folded", "fallback")
+        self._asked_about = 0
+        self.compression_count += outcome.folded
         self._fires_at = fires_at(
-            report, run.prompt_tokens, threshold=self.threshold_tokens, window=self.context_length
+            report,
+            run.prompt_tokens,
+            threshold=self.threshold_tokens,
+            window=self.context_length,
+            answer=self._settings.answer_tokens,
         )
         if run.allowance.fallback:
             allowance = run.allowance

@@ -19,6 +19,7 @@ class Settings:
 
     lcm: Lcm = field(default_factory=Lcm)
     timeout_seconds: float = AuxiliaryCompression.model_fields["timeout_seconds"].default
+    answer_tokens: int | None = None
 
     @classmethod
     def of(cls, config: Settings | Config | Lcm | Mapping[str, Any] | None) -> Settings:
@@ -31,7 +32,11 @@ class Settings:
             case Lcm():
                 return cls(lcm=config)
             case Config():
-                return cls(lcm=config.lcm, timeout_seconds=config.auxiliary.compression.timeout_seconds)
+                return cls(
+                    lcm=config.lcm,
+                    timeout_seconds=config.auxiliary.compression.timeout_seconds,
+                    answer_tokens=config.model.max_tokens,
+                )
         # Both know a key `store`: a block in the whole configuration, an address in the engine's own.
         is_block = config.keys() <= Lcm.model_fields.keys() and not isinstance(config.get("store"), dict)
         return cls.of(Config.from_mapping({"lcm": dict(config)} if is_block else config))

@@ -9,16 +9,16 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from leporello.lcm.window import Held
-from leporello.messages import Message, align, groups, is_cut, is_system, repair, role_of, text_of
+from leporello.messages import Message, align, groups, is_cut, is_system, repair, role_of, text_of, unread_start
 from leporello.summary.payloads import shorten
+from leporello.summary.squeeze import PAYLOAD_LIMITS, squeeze, squeeze_unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from leporello.store.protocol import Ingested, Stored
     from leporello.summary.sizes import Sizes
-
-PAYLOAD_LIMITS = (4_000, 800, 200)
+    from leporello.summary.squeeze import Room
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,26 +71,29 @@ def _own_objects(messages: Sequence[Message]) -> list[Message]:
     return own
 
 
-def choose_tail(held: Sequence[Held], sizes: Sizes, *, budget: int, room: int | None) -> list[Held]:
-    """Return what stays: the newest groups within the budget, at least one, and the newest user message.
+def choose_tail(held: Sequence[Held], sizes: Sizes, *, budget: int, room: Room | None) -> list[Held]:
+    """Return what stays: the newest groups within the budget, what is unread, and the newest user message.
 
-    When that alone takes more than `room`, fewer groups stay, and then the large payloads are shown shortened, oldest
-    first; the newest user message is never touched.
+    When that alone takes more than the room, fewer groups stay, and then the large payloads are shown shortened, oldest
+    first; what is unread only when the window would not hold it otherwise, the newest user message never.
     """
     if not held:
         return []
     messages = [one.message for one in held]
-    user = next((i for i in range(len(held) - 1, -1, -1) if role_of(messages[i]) == "user"), -1)
-    anchor = sizes.of(messages[user]) if user >= 0 else 0
-    most = budget if room is None else min(budget, max(0, room - anchor))
+    user, unread = _newest_user(held), unread_start(messages)
+    if room is not None:
+        beside = sizes.total(messages[unread:]) + (sizes.of(messages[user]) if 0 <= user < unread else 0)
+        room = room.beside_unread(beside, budget)
+        budget = min(budget, max(0, room.wanted - beside))
     start, used = len(held), 0
     for group in reversed(groups(messages)):
-        used += sum(sizes.of(m) for i, m in enumerate(messages[group.start : group.stop], group.start) if i != user)
-        if used > most and start < len(held):
+        read = range(group.start, min(group.stop, unread))
+        used += sum(sizes.of(messages[index]) for index in read if index != user)
+        if used > budget and start <= unread and start < len(held):
             break
         start = group.start
     kept = ([held[user]] if 0 <= user < start else []) + list(held[start:])
-    return kept if room is None else _shortened(kept, sizes, room)
+    return kept if room is None else _shortened(kept, len(held) - unread, sizes, room)
 
 
 def longer_tail(held: Sequence[Held], folded: set[int]) -> list[Held]:
@@ -98,25 +101,32 @@ def longer_tail(held: Sequence[Held], folded: set[int]) -> list[Held]:
     start = len(held)
     while start > 0 and not (held[start - 1].ids and held[start - 1].seq in folded):
         start -= 1
-    user = next((i for i in range(len(held) - 1, -1, -1) if role_of(held[i].message) == "user"), -1)
+    user = _newest_user(held)
     between = [one for index, one in enumerate(held[:start]) if one.ids and one.seq not in folded and index != user]
     if not folded or between or not is_cut([one.message for one in held], start):
         return []
     return ([held[user]] if 0 <= user < start else []) + list(held[start:])
 
 
-def _shortened(kept: list[Held], sizes: Sizes, room: int) -> list[Held]:
-    user = next((i for i in range(len(kept) - 1, -1, -1) if role_of(kept[i].message) == "user"), -1)
+def _newest_user(held: Sequence[Held]) -> int:
+    return next((i for i in range(len(held) - 1, -1, -1) if role_of(held[i].message) == "user"), -1)
+
+
+def _shortened(kept: list[Held], unread: int, sizes: Sizes, room: Room) -> list[Held]:
+    """Shorten what was read, oldest first, and of the `unread` last messages only what the window cannot hold."""
+    messages, user = [held.message for held in kept], _newest_user(kept)
+    read = [index for index in range(len(kept) - unread) if index != user]
+    newest = [index for index in range(len(kept) - unread, len(kept)) if index != user]
+
+    def short(index: int, limit: int) -> Message:
+        where = f"in the store: lcm_expand {kept[index].id}" if kept[index].id else "left out"
+        return shorten(kept[index].message, limit, where=where)
+
     for limit in PAYLOAD_LIMITS:
-        for index, one in enumerate(kept):
-            if sum(sizes.of(held.message) for held in kept) <= room:
-                return kept
-            if index != user:
-                kept = [*kept[:index], _short(one, limit), *kept[index + 1 :]]
-    return kept
-
-
-def _short(held: Held, limit: int) -> Held:
-    where = f"in the store: lcm_expand {held.id}" if held.id else "left out"
-    message = shorten(held.message, limit, where=where)
-    return held if message is held.message else replace(held, message=message, shown=True)
+        if sizes.total(messages) > room.wanted:
+            messages = squeeze([held.message for held in kept], read, limit, room.wanted, sizes, short)
+    messages = squeeze_unread(messages, newest, room.most, sizes, short)
+    return [
+        held if message is held.message else replace(held, message=message, shown=True)
+        for held, message in zip(kept, messages, strict=True)
+    ]

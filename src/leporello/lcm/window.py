@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from leporello.messages import Message, repair, role_of
-from leporello.summary.place import ACKNOWLEDGEMENT, place, placement, summary_block
+from leporello.summary.place import ACKNOWLEDGEMENT, place, summary_block
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
@@ -93,11 +93,7 @@ def assemble(systems: Sequence[Held], tops: Sequence[Node], tail: Sequence[Held]
     """Join system prompt, blocks and tail; without a block nothing is added."""
     head = [held.message for held in systems]
     kept = [held.message for held in tail]
-    if not tops:
-        joined = [*head, *kept]
-    else:
-        where = placement(head, kept, newest_user_in_head=False)
-        joined = place(head, blocks_text(tops, tail), kept, where)
+    joined = place(head, blocks_text(tops, tail), kept) if tops else [*head, *kept]
     valid = list(repair(joined).messages)
     return Assembled(
         messages=valid,

@@ -4,6 +4,7 @@ from leporello.messages.align import align
 from leporello.messages.codes import RULES, Rule
 from leporello.messages.convert import anthropic_request, canonical, from_anthropic, to_anthropic
 from leporello.messages.fixed import (
+    BEFORE_SUMMARY,
     EMPTY_ASSISTANT,
     EMPTY_USER,
     FIRST_USER,
@@ -29,8 +30,10 @@ from leporello.messages.types import (
     tool_calls_of,
     tool_result,
 )
+from leporello.messages.unread import unread_start
 
 __all__ = [
+    "BEFORE_SUMMARY",
     "EMPTY_ASSISTANT",
     "EMPTY_USER",
     "FIRST_USER",
@@ -68,6 +71,7 @@ __all__ = [
     "tool_result",
     "tools_from_anthropic",
     "tools_to_anthropic",
+    "unread_start",
     "violations",
     "without_private",
 ]

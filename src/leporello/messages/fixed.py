@@ -8,9 +8,11 @@ FIRST_USER: Final = "[The conversation starts here.]"
 EMPTY_USER: Final = "[The user sent an empty message.]"
 NO_REPLY: Final = "[No reply was recorded.]"
 EMPTY_ASSISTANT: Final = "[The assistant said nothing here.]"
+BEFORE_SUMMARY: Final = "[A summary of earlier turns follows.]"
 STUB_RESULT: Final = "[The result of this call was not recorded.]"
 
-FIXED_TEXTS: Final = frozenset({FIRST_USER, EMPTY_USER, NO_REPLY, EMPTY_ASSISTANT, STUB_RESULT})
+FIXED_TEXTS: Final = frozenset({FIRST_USER, EMPTY_USER, NO_REPLY, EMPTY_ASSISTANT, BEFORE_SUMMARY, STUB_RESULT})
+SUMMARY_MARK: Final = "[CONTEXT COMPACTION"  # how the summary of a compaction begins, here and in Hermes Agent
 
 UNKNOWN_FUNCTION: Final = "unknown"
 RAW_ARGUMENTS: Final = "_raw"  # arguments that are not a JSON object stand, as they came, under this key

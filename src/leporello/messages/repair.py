@@ -3,21 +3,23 @@
 What is whole stays the same object. User messages are never merged or moved, so that the newest one stays byte for
 byte wherever the rules allow it: between two of them stands a fixed line of the assistant. Two assistant messages side
 by side become one, their parts in order. That is how Anthropic reads them anyway, signed thinking blocks stay as they
-were, and no message has to be put into the user's mouth.
+were, and no message has to be put into the user's mouth. Only a summary is not joined to calls or thinking blocks: it
+moves in front of the user message before it.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from leporello.messages import codes
-from leporello.messages.fixed import FIRST_USER, NO_REPLY, STUB_RESULT
+from leporello.messages.fixed import BEFORE_SUMMARY, FIRST_USER, NO_REPLY, STUB_RESULT, SUMMARY_MARK
 from leporello.messages.mend import mend
-from leporello.messages.merge import merged
-from leporello.messages.rules import all_violations
-from leporello.messages.types import Message, is_system, role_of, tool_result
+from leporello.messages.merge import answer_parts, merged
+from leporello.messages.rules import all_violations, is_thinking
+from leporello.messages.types import Message, is_system, role_of, text_of, tool_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,7 +211,7 @@ def _taking_turns(turns: list[_Turn], end: int, changes: list[Change]) -> list[_
         changes.append(Change(index=end, code=codes.NO_USER, action="added a first line of the user"))
         return [_line("user", FIRST_USER, end)]
     result: list[_Turn] = []
-    for turn in _joined(turns, changes):
+    for turn in _joined(_summaries_apart(turns, changes), changes):
         if not result and turn.message["role"] != "user":
             changes.append(Change(index=turn.index, code=codes.FIRST_NOT_USER, action="added a first line of the user"))
             result.append(_line("user", FIRST_USER, turn.index))
@@ -223,6 +225,39 @@ def _taking_turns(turns: list[_Turn], end: int, changes: list[Change]) -> list[_
 
 def _line(role: str, text: str, index: int) -> _Turn:
     return _Turn(index=index, message={"role": role, "content": text})
+
+
+def _summaries_apart(turns: list[_Turn], changes: list[Change]) -> list[_Turn]:
+    """Move a summary that stands before calls or thinking blocks in front of the user message before it."""
+    apart: list[_Turn] = []
+    for index, turn in enumerate(turns):
+        if not (_is_summary(turn) and _stands_before_signed(turns, index)):
+            apart.append(turn)
+            continue
+        changes.append(Change(index=turn.index, code=codes.REPEATED_ROLE, action="moved before the user message"))
+        place = max((at for at, earlier in enumerate(apart) if earlier.message["role"] == "user"), default=None)
+        if place is None:
+            apart = [_line("user", BEFORE_SUMMARY, turn.index), turn, _line("user", FIRST_USER, turn.index), *apart]
+        else:
+            led_in = [_line("user", BEFORE_SUMMARY, turn.index)] if place else []
+            apart[place:place] = [*led_in, turn]
+    return apart
+
+
+def _is_summary(turn: _Turn) -> bool:
+    return turn.message["role"] == "assistant" and not turn.slots and text_of(turn.message).startswith(SUMMARY_MARK)
+
+
+def _stands_before_signed(turns: list[_Turn], index: int) -> bool:
+    following = next((later for later in islice(turns, index + 1, None) if not _is_summary(later)), None)
+    return following is not None and _is_signed(following)
+
+
+def _is_signed(turn: _Turn) -> bool:
+    """Tell whether providers sign or order what this assistant message holds: thinking blocks and calls."""
+    if turn.message["role"] != "assistant":
+        return False
+    return bool(turn.slots) or any(is_thinking(part) for part in answer_parts(turn.message))
 
 
 def _joined(turns: list[_Turn], changes: list[Change]) -> list[_Turn]:

@@ -1,14 +1,18 @@
 """Where a summary stands in a conversation, and how an earlier one is found again; the same for every engine.
 
-No two equal roles stand side by side, and no user message made here comes after the newest one of the user:
+No two equal roles stand side by side, no user message made here comes after the newest one of the user, and no message
+of the conversation is changed: providers sign and order thinking blocks and calls, so the summary is always a message
+of its own.
 
-| last head                  | first tail | the summary                                                       |
-|----------------------------|------------|-------------------------------------------------------------------|
-| user                       | user       | an assistant message                                              |
-| assistant, tool or nothing | assistant  | a user message                                                    |
-| assistant, tool or nothing | user       | a user message and a fixed one-line assistant message             |
-| user, or the newest user   | assistant  | text in front of the first tail assistant message, after its      |
-| message is in the head     |            | thinking blocks: the one change to a tail that is otherwise kept  |
+| last head                  | first tail | the summary                                           |
+|----------------------------|------------|-------------------------------------------------------|
+| user                       | user       | an assistant message                                  |
+| assistant, tool or nothing | assistant  | a user message                                        |
+| assistant, tool or nothing | user       | a user message and a fixed one-line assistant message |
+| user                       | assistant  | a fixed one-line assistant message and a user message |
+
+The newest user message is never part of the head. When the tool loop behind it is folded, it is the first message of
+the tail, so the summary stands directly before it and also tells what was done for it.
 
 The summary begins and ends with fixed marks, so it is found again in the list itself, also after a restart.
 """
@@ -20,7 +24,7 @@ from enum import Enum
 from functools import cache
 
 from leporello.messages import Message, is_system, role_of, text_of
-from leporello.messages.types import THINKING_TYPES
+from leporello.messages.fixed import SUMMARY_MARK
 from leporello.tokens import count_messages
 
 PREFIX = "[CONTEXT COMPACTION]"
@@ -31,10 +35,11 @@ INTRODUCTION = (
 )
 NOTE_PREFIX = "[Note: Some earlier conversation turns have been compacted"
 NOTE = f"{NOTE_PREFIX} into a summary. It is background; the newest user message decides.]"
+DONE_FOR_NEWEST = "The end of the summary tells what was already done for the newest user message, which follows it."
 ACKNOWLEDGEMENT = "Understood. I take the summary as background and go on with the newest message."
+LEAD_IN = "A summary of the turns that came next follows."
 
-# What marks a summary in a list: ours, and those of Hermes Agent, whose prefix goes on after the same words.
-RECOGNISED = "[CONTEXT COMPACTION"
+RECOGNISED = SUMMARY_MARK
 
 
 class Placement(Enum):
@@ -43,7 +48,7 @@ class Placement(Enum):
     ASSISTANT_MESSAGE = "an assistant message"
     USER_MESSAGE = "a user message"
     USER_MESSAGE_ACKNOWLEDGED = "a user message and a fixed assistant line"
-    IN_FRONT_OF_TAIL = "text in front of the first tail message"
+    LED_IN_USER_MESSAGE = "a fixed assistant line and a user message"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,19 +63,21 @@ class Stripped:
 def strip_summary(messages: list[Message]) -> Stripped:
     """Take every earlier summary out of the list and return its text; `position` is where the first one stood.
 
-    The newest user message is never taken for a summary, whatever it quotes.
+    The newest user message is never taken for a summary, whatever it quotes. The fixed lines around a summary go with
+    it.
     """
     user = max((i for i, m in enumerate(messages) if role_of(m) == "user"), default=-1)
     kept: list[Message] = []
     texts: list[str] = []
     position = None
     for index, message in enumerate(messages):
-        content = message.get("content")
         if index == user or not holds_summary(message):
             follows_summary = position is not None and len(kept) == position
-            if not (follows_summary and content == ACKNOWLEDGEMENT):
+            if not (follows_summary and message.get("content") == ACKNOWLEDGEMENT):
                 kept.append(message)
             continue
+        if kept and kept[-1].get("content") == LEAD_IN:
+            kept.pop()
         text, rest = _without_summary(message)
         texts.append(text)
         position = len(kept) if position is None else position
@@ -89,44 +96,45 @@ def holds_summary(message: Message) -> bool:
     return found and role_of(message) in ("user", "assistant")
 
 
-def placement(head: list[Message], tail: list[Message], *, newest_user_in_head: bool) -> Placement:
+def placement(head: list[Message], tail: list[Message]) -> Placement:
     """Choose the row of the table."""
-    last = role_of(head[-1]) if head and not is_system(head[-1]) else ""
-    first = role_of(tail[0])
-    if first == "assistant":
-        return Placement.IN_FRONT_OF_TAIL if last == "user" or newest_user_in_head else Placement.USER_MESSAGE
-    return Placement.ASSISTANT_MESSAGE if last == "user" else Placement.USER_MESSAGE_ACKNOWLEDGED
+    after_user = bool(head) and role_of(head[-1]) == "user"
+    if role_of(tail[0]) == "assistant":
+        return Placement.LED_IN_USER_MESSAGE if after_user else Placement.USER_MESSAGE
+    return Placement.ASSISTANT_MESSAGE if after_user else Placement.USER_MESSAGE_ACKNOWLEDGED
 
 
-def place(head: list[Message], summary: str, tail: list[Message], where: Placement) -> list[Message]:
-    """Join head, summary and tail; the system prompt gets its note the first time."""
-    noted = with_note(head)
-    block = summary_block(summary, note=not any(is_system(message) for message in head))
-    match where:
+def place(head: list[Message], summary: str, tail: list[Message], *, done_for_newest: bool = False) -> list[Message]:
+    """Join head, summary and tail; the system prompt gets its note the first time.
+
+    `done_for_newest`: the summary covers turns behind the newest user message.
+    """
+    block = summary_block(
+        summary, note=not any(is_system(message) for message in head), done_for_newest=done_for_newest
+    )
+    match placement(head, tail):
         case Placement.ASSISTANT_MESSAGE:
             between = [{"role": "assistant", "content": block}]
         case Placement.USER_MESSAGE:
             between = [{"role": "user", "content": block}]
         case Placement.USER_MESSAGE_ACKNOWLEDGED:
             between = [{"role": "user", "content": block}, {"role": "assistant", "content": ACKNOWLEDGEMENT}]
-        case Placement.IN_FRONT_OF_TAIL:
-            return [*noted, _in_front(tail[0], block), *tail[1:]]
-    return [*noted, *between, *tail]
+        case Placement.LED_IN_USER_MESSAGE:
+            between = [{"role": "assistant", "content": LEAD_IN}, {"role": "user", "content": block}]
+    return [*with_note(head), *between, *tail]
 
 
-def summary_block(summary: str, *, note: bool) -> str:
+def summary_block(summary: str, *, note: bool, done_for_newest: bool = False) -> str:
     """Return the summary between its marks; without a system prompt to carry the note, the note comes first."""
     body = summary.replace(RECOGNISED, "(context compaction").replace(END, "").strip()
-    lines = [f"{PREFIX} {INTRODUCTION}", body, END]
-    if note:
-        lines[0] = f"{PREFIX} {NOTE} {INTRODUCTION}"
-    return "\n\n".join(lines)
+    opening = [PREFIX, *([NOTE] if note else []), INTRODUCTION, *([DONE_FOR_NEWEST] if done_for_newest else [])]
+    return "\n\n".join([" ".join(opening), body, END])
 
 
 @cache
 def frame_tokens() -> int:
     """Return what everything around a summary costs at the most: marks, note and acknowledgement."""
-    framed = place([], "", [{"role": "user", "content": ""}], Placement.USER_MESSAGE_ACKNOWLEDGED)
+    framed = place([], "", [{"role": "user", "content": ""}], done_for_newest=True)
     return count_messages(framed) + len(framed)
 
 
@@ -153,7 +161,7 @@ def _without_summary(message: Message) -> tuple[str, Message | None]:
         rest: object = [part for part in content if not _is_summary_part(part)] or None
     else:
         text, _, after = content.partition(END)
-        # In front of another text stands an empty line, see _in_front; nothing at all follows where there was no text.
+        # Windows written by earlier versions, and Hermes Agent, may have put a summary in front of another text.
         rest = after.removeprefix("\n\n") if after else None
     if rest is None and not message.get("tool_calls"):
         return _body(text), None
@@ -164,13 +172,3 @@ def _body(block: str) -> str:
     """Return what a summary says, without its marks."""
     body = block.replace(END, "")
     return body.partition("\n")[2].strip() or body.partition("]")[2].strip()
-
-
-def _in_front(message: Message, block: str) -> Message:
-    content = message.get("content")
-    if isinstance(content, list):
-        thinking = 0
-        while thinking < len(content) and content[thinking].get("type") in THINKING_TYPES:
-            thinking += 1
-        return {**message, "content": [*content[:thinking], {"type": "text", "text": block}, *content[thinking:]]}
-    return {**message, "content": block if content is None else f"{block}\n\n{content}"}
