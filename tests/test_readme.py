@@ -33,7 +33,8 @@ def test_its_python_runs(block: str, tmp_path: Path) -> None:
 
 def test_its_summary_is_the_one_you_get() -> None:
     engine = ContextCompressor(200_000)
-    summary = strip_summary(engine.compress(demo_conversation().messages)).previous.splitlines()
+    window = engine.compress(demo_conversation().messages)
+    summary = strip_summary(window, window).previous.splitlines()
     (shown,) = blocks("markdown")
     missing = [line for line in shown.splitlines() if line and line not in summary]
     assert not missing

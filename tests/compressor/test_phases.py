@@ -256,5 +256,5 @@ class TestWhereTheSummaryStands:
         from leporello.summary.place import strip_summary
 
         compacted, _ = self.compact(shape, last_n=6)
-        stripped = strip_summary(compacted)
+        stripped = strip_summary(compacted, compacted)
         assert all(message in self.conversation(shape) for message in stripped.messages[4:])

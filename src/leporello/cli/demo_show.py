@@ -54,11 +54,11 @@ class Side:
     @property
     def summary(self) -> str:
         """The summary in the window, or ""."""
-        return strip_summary(self.window).previous
+        return strip_summary(self.window, self.window).previous
 
     def parts(self) -> dict[str, int]:
         """Count the tokens of the window by part."""
-        rest = [message for message in strip_summary(self.window).messages if not is_system(message)]
+        rest = [message for message in strip_summary(self.window, self.window).messages if not is_system(message)]
         system = sum(count_message(message) for message in self.window if is_system(message))
         return {
             "system": system,

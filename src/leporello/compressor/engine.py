@@ -20,13 +20,14 @@ from leporello.events import CompactionFinished, CompactionStarted, Notice, Summ
 from leporello.messages import Message, repair
 from leporello.summary import Summariser, Summary, SummaryRequest
 from leporello.summary.brake import MODEL_WORTH, Targets, fires_at, targets
-from leporello.summary.place import Stripped, frame_tokens, place, strip_summary
+from leporello.summary.place import Stripped, frame_tokens, is_marked, place, strip_summary
 from leporello.summary.sizes import Sizes, unfoldable
 from leporello.summary.squeeze import Room
+from leporello.summary.written import Written
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from leporello.llm import LLM
 
@@ -77,6 +78,7 @@ class ContextCompressor(ContextEngine):
             timeout_seconds=self._settings.timeout_seconds,
         )
         self._session_id = ""
+        self._written = Written()
         self._fires_at = 0
         self._asked_about = 0
         self._codex_notice_shown = False
@@ -91,7 +93,7 @@ class ContextCompressor(ContextEngine):
         return "compressor"
 
     def on_session_start(self, session_id: str, **kwargs: Any) -> None:
-        """Begin or resume a conversation; an earlier summary is found in its messages, so there is nothing to load."""
+        """Begin or resume a conversation."""
         self._session_id = session_id
 
     def on_session_reset(self) -> None:
@@ -133,7 +135,7 @@ class ContextCompressor(ContextEngine):
     def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Tell whether there is anything between head and tail."""
         anything = Targets(goal=None, most=None, least=1)
-        return bool(self._plan(strip_summary(list(repair(messages).messages)), Sizes(), anything).source)
+        return bool(self._plan(strip_summary(list(repair(messages).messages), self._written), Sizes(), anything).source)
 
     def compress(
         self,
@@ -146,7 +148,7 @@ class ContextCompressor(ContextEngine):
         """Fold the middle of the conversation into one summary, which replaces an earlier one."""
         run = self._begin(messages, current_tokens, focus_topic, force=force)
         valid = list(repair(messages).messages)
-        earlier = strip_summary(valid)
+        earlier = strip_summary(valid, self._written)
 
         plan = self._plan(earlier, run.sizes, run.targets)
         budget = self._summary_budget(plan, run, earlier.previous)
@@ -167,10 +169,15 @@ class ContextCompressor(ContextEngine):
 
         placed = place(plan.head, summary.text, plan.tail, done_for_newest=plan.done_for_newest)
         result = list(repair(placed).messages)
+        self._written.note(message for message in placed if is_marked(message) and message not in valid)
         if run.tokens - run.sizes.total(result) < run.targets.least:
             return self._finish(run, valid, "refused", run.targets.not_worth_it, summary)
         status: Status = "fallback" if summary.fallback else "folded"
         return self._finish(run, result, status, summary.fallback or summary.note, summary, cut=plan.cut)
+
+    def note_written(self, messages: Iterable[Message]) -> None:
+        """Take a host's word that an engine wrote these messages: a summary among them is updated and replaced."""
+        self._written.note(messages)
 
     def use_model(self, llm: LLM | None) -> None:
         """Make summaries with another model or key from now on; what went wrong with the one before is forgotten."""

@@ -80,8 +80,9 @@ def replacing(
     yield from handing_out(talk)
     version = yield from trying(talk, steps.Version())
     given = [copied(message) for message in talk.window.messages]
+    written = [message for message, line in zip(given, talk.window.lines, strict=True) if not line.said]
     try:
-        made = yield steps.Compress(messages=given, tokens=tokens, focus=focus, force=force)
+        made = yield steps.Compress(messages=given, written=written, tokens=tokens, focus=focus, force=force)
     except EngineError as error:
         return _refused(talk, str(error))
     verdict = judge(made, talk.window, talk.dialect)

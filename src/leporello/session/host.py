@@ -212,6 +212,7 @@ class Host:
     def _compress(self, step: steps.Compress) -> Made:
         before: CompactionReport | None = getattr(self.engine, "last_compaction", None)
         started = self.clock()
+        self._call("note_written", step.written)
         result = self._call(
             "compress", step.messages, current_tokens=step.tokens, focus_topic=step.focus, force=step.force
         )

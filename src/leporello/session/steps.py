@@ -125,9 +125,13 @@ class Defer:
 
 @dataclass(frozen=True, kw_only=True)
 class Compress:
-    """Let the engine compress; the answer is whatever it returned, and its report if it made one."""
+    """Let the engine compress; the answer is whatever it returned, and its report if it made one.
+
+    `written` are those of the messages that nobody said: an engine, or a repair, wrote them.
+    """
 
     messages: list[Message]
+    written: list[Message]
     tokens: int
     focus: str | None
     force: bool

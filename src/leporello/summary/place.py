@@ -14,18 +14,24 @@ of its own.
 The newest user message is never part of the head. When the tool loop behind it is folded, it is the first message of
 the tail, so the summary stands directly before it and also tells what was done for it.
 
-The summary begins and ends with fixed marks, so it is found again in the list itself, also after a restart.
+The summary begins and ends with fixed marks for the reader. An earlier one is found again by its fingerprint
+(`leporello.summary.written`): a text that only begins like a summary is part of the record.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import Enum
 from functools import cache
+from typing import TYPE_CHECKING
 
 from leporello.messages import Message, is_system, role_of, text_of
 from leporello.messages.fixed import SUMMARY_MARK
 from leporello.tokens import count_messages
+
+if TYPE_CHECKING:
+    from collections.abc import Container
 
 PREFIX = "[CONTEXT COMPACTION]"
 END = "[END OF CONTEXT COMPACTION]"
@@ -39,7 +45,8 @@ DONE_FOR_NEWEST = "The end of the summary tells what was already done for the ne
 ACKNOWLEDGEMENT = "Understood. I take the summary as background and go on with the newest message."
 LEAD_IN = "A summary of the turns that came next follows."
 
-RECOGNISED = SUMMARY_MARK
+# The words that make a mark: in a summary they are only quoted.
+_MARK = re.compile(r"context(?=\W{0,3}compaction)|some earlier(?=\W{1,3}conversation\W{1,3}turns)", re.IGNORECASE)
 
 
 class Placement(Enum):
@@ -53,47 +60,43 @@ class Placement(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class Stripped:
-    """A conversation without the summary of an earlier compaction."""
+    """A conversation without the summary of an earlier compaction.
+
+    `position` is where the first summary stood, or a text that only begins like one.
+    """
 
     messages: list[Message]
     previous: str
     position: int | None
 
 
-def strip_summary(messages: list[Message]) -> Stripped:
-    """Take every earlier summary out of the list and return its text; `position` is where the first one stood.
+def strip_summary(messages: list[Message], ours: Container[Message]) -> Stripped:
+    """Take every earlier summary out of the list, with the fixed lines around it, and return its text.
 
-    The newest user message is never taken for a summary, whatever it quotes. The fixed lines around a summary go with
-    it.
+    `ours` are the messages that the engine wrote. The newest user message is never one of them, whatever it quotes.
     """
     user = max((i for i, m in enumerate(messages) if role_of(m) == "user"), default=-1)
     kept: list[Message] = []
     texts: list[str] = []
     position = None
     for index, message in enumerate(messages):
-        if index == user or not holds_summary(message):
-            follows_summary = position is not None and len(kept) == position
-            if not (follows_summary and message.get("content") == ACKNOWLEDGEMENT):
-                kept.append(message)
-            continue
-        if kept and kept[-1].get("content") == LEAD_IN:
-            kept.pop()
-        text, rest = _without_summary(message)
-        texts.append(text)
-        position = len(kept) if position is None else position
-        if rest is not None:
-            kept.append(rest)
+        if index != user and is_marked(message):
+            position = len(kept) if position is None else position
+            if message in ours:
+                if kept and kept[-1].get("content") == LEAD_IN:
+                    kept.pop()
+                    position = min(position, len(kept))
+                texts.append(_body(text_of(message)))
+                continue
+        follows_summary = bool(texts) and len(kept) == position
+        if not (follows_summary and message.get("content") == ACKNOWLEDGEMENT):
+            kept.append(message)
     return Stripped(messages=kept, previous="\n\n".join(texts), position=position)
 
 
-def holds_summary(message: Message) -> bool:
-    """Tell whether an earlier compaction wrote this message, or a part of it."""
-    content = message.get("content")
-    if isinstance(content, str):
-        found = content.startswith(RECOGNISED)
-    else:
-        found = isinstance(content, list) and any(_is_summary_part(part) for part in content)
-    return found and role_of(message) in ("user", "assistant")
+def is_marked(message: Message) -> bool:
+    """Tell whether a message begins like a summary, whoever wrote it."""
+    return role_of(message) in ("user", "assistant") and text_of(message).startswith(SUMMARY_MARK)
 
 
 def placement(head: list[Message], tail: list[Message]) -> Placement:
@@ -126,7 +129,7 @@ def place(head: list[Message], summary: str, tail: list[Message], *, done_for_ne
 
 def summary_block(summary: str, *, note: bool, done_for_newest: bool = False) -> str:
     """Return the summary between its marks; without a system prompt to carry the note, the note comes first."""
-    body = summary.replace(RECOGNISED, "(context compaction").replace(END, "").strip()
+    body = _MARK.sub("(quoted)", summary).strip()
     opening = [PREFIX, *([NOTE] if note else []), INTRODUCTION, *([DONE_FOR_NEWEST] if done_for_newest else [])]
     return "\n\n".join([" ".join(opening), body, END])
 
@@ -149,26 +152,6 @@ def with_note(head: list[Message]) -> list[Message]:
     return [*head[:index], {**head[index], "content": noted}, *head[index + 1 :]]
 
 
-def _is_summary_part(part: object) -> bool:
-    return isinstance(part, dict) and isinstance(part.get("text"), str) and part["text"].startswith(RECOGNISED)
-
-
-def _without_summary(message: Message) -> tuple[str, Message | None]:
-    """Return the summary inside a message, and what else the message holds, or None when it holds nothing else."""
-    content = message["content"]
-    if isinstance(content, list):
-        text = "\n\n".join(part["text"] for part in content if _is_summary_part(part))
-        rest: object = [part for part in content if not _is_summary_part(part)] or None
-    else:
-        text, _, after = content.partition(END)
-        # Windows written by earlier versions, and Hermes Agent, may have put a summary in front of another text.
-        rest = after.removeprefix("\n\n") if after else None
-    if rest is None and not message.get("tool_calls"):
-        return _body(text), None
-    return _body(text), {**message, "content": rest}
-
-
 def _body(block: str) -> str:
     """Return what a summary says, without its marks."""
-    body = block.replace(END, "")
-    return body.partition("\n")[2].strip() or body.partition("]")[2].strip()
+    return block.partition("\n\n")[2].removesuffix(END).strip()
