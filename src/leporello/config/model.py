@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, PrivateAttr, ValidationInfo
 
+from leporello.config.engines import LOSSLESS
 from leporello.config.home import home_folder
 from leporello.errors import ConfigError
 
@@ -354,7 +355,8 @@ class Config(Block):
     )
 
     _path: Path | None = PrivateAttr(default=None)
-    _engine_blocks: dict[str, dict[str, Any]] = PrivateAttr(default_factory=dict)
+    _given: dict[str, dict[str, Any]] = PrivateAttr(default_factory=dict)
+    _unchecked: tuple[str, ...] = PrivateAttr(default=())
 
     @property
     def path(self) -> Path | None:
@@ -392,12 +394,28 @@ class Config(Block):
         raise ConfigError(f"a configuration is a path, a mapping or a Config, not a {type(value).__name__}.")
 
     def block(self, name: str) -> dict[str, Any]:
-        """Return a copy of one top-level block, an engine's own included; {} when there is none."""
-        if name not in type(self).model_fields:
-            return copy.deepcopy(self._engine_blocks.get(name, {}))
+        """Return a copy of one top-level block, with our defaults if it is ours; {} when there is none."""
+        if name in self._unchecked or name not in type(self).model_fields:
+            return self.engine_block(name)
         value = getattr(self, name)
         return value.model_dump() if isinstance(value, Block) else dict(value)
 
+    def engine_block(self, name: str) -> dict[str, Any]:
+        """Return a copy of what the file gives an engine, as it stands; {} when it gives nothing."""
+        return copy.deepcopy(self._given.get(name, {}))
+
     def engine_blocks(self) -> tuple[str, ...]:
         """Name the blocks that belong to engines and are not checked here."""
-        return tuple(self._engine_blocks)
+        return self._unchecked
+
+    def given_blocks(self) -> tuple[str, ...]:
+        """Name the blocks of engines that the file gives, checked or not."""
+        return tuple(self._given)
+
+    def own_lcm(self) -> Lcm:
+        """Return the block `lcm` for our own engine, also when another has the name; ConfigError if it does not fit."""
+        if LOSSLESS not in self._unchecked:
+            return self.lcm
+        from leporello.config.load import check_own_block
+
+        return check_own_block(self._given.get(LOSSLESS, {}), file=self._path)

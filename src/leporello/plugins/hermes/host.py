@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.config import Config
+from leporello.config.engines import LOSSLESS
 from leporello.config.home import home_folder
 
 if TYPE_CHECKING:
@@ -78,9 +79,10 @@ def call_llm(
 
 
 def load_config() -> dict[str, Any]:
-    """Return the whole configuration as plain values, the blocks of engines included."""
+    """Return the whole configuration as plain values; the blocks of engines are as the file gives them."""
     config = _config()
-    return config.model_dump(mode="json") | {name: config.block(name) for name in config.engine_blocks()}
+    engines = {name: config.engine_block(name) for name in config.given_blocks()}
+    return config.model_dump(mode="json", exclude={LOSSLESS}) | engines
 
 
 def get_hermes_home() -> Path:
