@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -74,8 +75,6 @@ def four(plugins: Plugins, tmp_path: Path) -> Four:
 
 def origin_of(engine: Any) -> str:
     """Return where an engine's code is."""
-    import inspect
-
     return inspect.getfile(type(engine))
 
 
@@ -183,7 +182,9 @@ def test_a_foreign_engine_does_not_obey_the_settings_of_ours(four: Four, tmp_pat
     """`ignore_sessions` and `store` in its block are its own business."""
     four.add("home")
     config = {**four.config, "lcm": {"ignore_sessions": ["*"], "store": str(tmp_path / "engine.db")}}
-    with pytest.warns(PluginWarning), Session.open("talk", config=config, model="m", context_length=9_000) as session:
+    with pytest.warns(PluginWarning, match="takes precedence"):
+        session = Session.open("talk", config=config, model="m", context_length=9_000)
+    with session:
         session.add({"role": "user", "content": "hello"})
         assert session.store.info("talk") is not None
         assert session.store.url != ":memory:"

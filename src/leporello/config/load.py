@@ -14,7 +14,7 @@ from leporello.config.fields import dotted, kind_at
 from leporello.config.home import default_path, home_folder
 from leporello.config.model import Block, Config, Context, Lcm, Plugins
 from leporello.config.problems import shown, together, unknown_key, wrong_value
-from leporello.config.summariser import unworkable
+from leporello.config.summariser import missing
 from leporello.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -148,9 +148,11 @@ class _Check:
             for detail in error.errors(include_url=False, include_context=False)[:MAX_PROBLEMS]:
                 self._report(detail["loc"], detail["type"], detail["input"])
             return None
-        for key, problem, hint in unworkable(config.auxiliary.compression):
+        for key, problem, hint in missing(config.auxiliary.compression):
             self._add(("auxiliary", "compression", key), problem, hint)
-        given = {name: self.values[name] or {} for name in (*blocks, LOSSLESS) if name in self.values}
+        given = {name: value or {} for name, value in blocks.items()}
+        if config.plugins.enabled and LOSSLESS in self.values:
+            given[LOSSLESS] = self.values[LOSSLESS] or {}  # an enabled plugin may register an engine of that name
         config._path = self.file  # noqa: SLF001 - made here, and frozen for everybody else
         config._given = given  # noqa: SLF001 - the same
         config._unchecked = tuple(blocks)  # noqa: SLF001 - the same

@@ -100,8 +100,8 @@ class Model(Block):
     default: Annotated[Text | None, BLANK_IS_NULL] = Field(default=None, description="The name of the main model.")
     provider: Name = Field(
         default="auto",
-        description="Who serves it: `openai`, `anthropic`, `openrouter`, `openai-codex`, … "
-        "`auto` goes by the model's name and the keys that are set.",
+        description="Who serves it: `openai`, `anthropic`, `openrouter`; any other, as `openai-codex`, needs "
+        "`base_url`. `auto` goes by the model's name and the keys that are set.",
     )
     base_url: Annotated[Address | None, BLANK_IS_NULL] = Field(
         default=None, description="The address of an OpenAI-compatible endpoint, instead of the provider's own."
@@ -160,11 +160,11 @@ class AuxiliaryCompression(Block):
     )
     provider: Name = Field(
         default="auto",
-        description="Who serves it: `openai`, `anthropic`, `openrouter`, `custom` (with `base_url`), … "
+        description="Who serves it: `openai`, `anthropic`, `openrouter`; any other, as `nous`, needs `base_url`. "
         "`main`: as the main model. `auto`: by the keys that are set.",
     )
     base_url: Annotated[Address | None, BLANK_IS_NULL] = Field(
-        default=None, description="The address of any OpenAI-compatible endpoint."
+        default=None, description="The address of any OpenAI-compatible endpoint; it needs `model` too."
     )
     context_length: Tokens | None = Field(
         default=None, description="The summariser's window in tokens, for a model whose window is not known."
@@ -402,6 +402,8 @@ class Config(Block):
 
     def engine_block(self, name: str) -> dict[str, Any]:
         """Return a copy of what the file gives an engine, as it stands; {} when it gives nothing."""
+        if name == LOSSLESS and name not in self._given:
+            return self.lcm.model_dump(exclude_unset=True)
         return copy.deepcopy(self._given.get(name, {}))
 
     def engine_blocks(self) -> tuple[str, ...]:
@@ -410,7 +412,8 @@ class Config(Block):
 
     def given_blocks(self) -> tuple[str, ...]:
         """Name the blocks of engines that the file gives, checked or not."""
-        return tuple(self._given)
+        own = (LOSSLESS,) if self.lcm.model_fields_set else ()
+        return tuple(dict.fromkeys((*self._given, *own)))
 
     def own_lcm(self) -> Lcm:
         """Return the block `lcm` for our own engine, also when another has the name; ConfigError if it does not fit."""

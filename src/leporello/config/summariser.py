@@ -1,4 +1,4 @@
-"""Which settings of the summariser can never work, whatever keys are set."""
+"""What a summariser's provider needs when its address is not known here."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
     from leporello.config.model import AuxiliaryCompression
 
-_CHOSEN_LATER = frozenset({"auto", "main"})
 _WITH_ADDRESS = VARIABLES.keys() - {"custom"}
+_CHOSEN_LATER = frozenset({"auto", "main"})
 
 
-class Unworkable(NamedTuple):
+class Missing(NamedTuple):
     """A key of `auxiliary.compression`, what is wrong with it, and what to do."""
 
     key: str
@@ -23,30 +23,25 @@ class Unworkable(NamedTuple):
     hint: str
 
 
-def unworkable(wanted: AuxiliaryCompression) -> Iterator[Unworkable]:
-    """Yield what is wrong with the summariser's address, by the configuration alone."""
-    if not wanted.base_url:
-        if wanted.provider not in _CHOSEN_LATER | _WITH_ADDRESS:
-            yield Unworkable(
-                "provider",
-                f"the address of '{wanted.provider}' is not known here.",
-                f"Set auxiliary.compression.base_url to its OpenAI-compatible endpoint, or use one of {known()}.",
-            )
+def missing(wanted: AuxiliaryCompression) -> Iterator[Missing]:
+    """Yield what a provider without a known address lacks; it can never be reached, whatever keys are set."""
+    if wanted.provider in _CHOSEN_LATER | _WITH_ADDRESS:
         return
-    if wanted.provider in {"main", "anthropic"}:
-        yield Unworkable(
+    if not wanted.base_url:
+        yield Missing(
             "provider",
-            f"base_url is for OpenAI-compatible endpoints, but the provider is '{wanted.provider}'.",
-            "Set the provider to 'auto', or remove base_url.",
+            f"the address of '{wanted.provider}' is not known here.",
+            "Set auxiliary.compression.base_url to its OpenAI-compatible endpoint, or use one of "
+            f"{', '.join(sorted(_WITH_ADDRESS))}.",
         )
-    if not wanted.model:
-        yield Unworkable(
-            "model",
-            f"nothing says which model {wanted.base_url} shall use.",
-            "Set auxiliary.compression.model to one that it serves.",
-        )
+    elif not wanted.model:
+        yield no_model(wanted)
 
 
-def known() -> str:
-    """Name the providers whose address is known."""
-    return ", ".join(sorted(_WITH_ADDRESS))
+def no_model(wanted: AuxiliaryCompression) -> Missing:
+    """Say that an endpoint has no model."""
+    return Missing(
+        "model",
+        f"nothing says which model {wanted.base_url} shall use.",
+        "Set auxiliary.compression.model to one that it serves.",
+    )

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from leporello.config import Config
-    from leporello.config.model import AuxiliaryCompression, Model
+    from leporello.config.model import Model
     from leporello.llm.client import LLM
 
 DEFAULT_MODELS = {
@@ -48,15 +48,15 @@ def connect(config: Config, *, environ: Mapping[str, str] = os.environ, main: Mo
     `main` is the main model's route when it differs from `config.model`. A configuration that can never work, whatever
     keys are set, is a `ConfigError` that says what to set.
     """
-    from leporello.config.summariser import unworkable  # loads pydantic, not needed to use a client of one's own
+    from leporello.config.summariser import missing  # loads pydantic, not needed to use a client of one's own
 
     main = main or config.model
     wanted = config.auxiliary.compression
-    wrong = next(unworkable(wanted), None)
+    wrong = next(missing(wanted), None)
     if wrong is not None:
         raise _wrong(config, *wrong)
     if wanted.base_url:
-        route: _Route | None = _endpoint(wanted, wanted.base_url, environ)
+        route: _Route | None = _endpoint(config, environ)
     elif wanted.provider == "auto":
         route = _first_with_key(config, main, environ)
     elif wanted.provider == "main":
@@ -66,11 +66,23 @@ def connect(config: Config, *, environ: Mapping[str, str] = os.environ, main: Mo
     return _client(route, _window(config, main, route)) if route else None
 
 
-def _endpoint(wanted: AuxiliaryCompression, address: str, environ: Mapping[str, str]) -> _Route:
+def _endpoint(config: Config, environ: Mapping[str, str]) -> _Route:
     """Return the route to `auxiliary.compression.base_url`."""
+    from leporello.config.summariser import no_model
+
+    wanted = config.auxiliary.compression
+    if wanted.provider in {"main", "anthropic"}:
+        raise _wrong(
+            config,
+            "provider",
+            f"base_url is for OpenAI-compatible endpoints, but the provider is '{wanted.provider}'.",
+            "Set the provider to 'auto', or remove base_url.",
+        )
+    if not wanted.model:
+        raise _wrong(config, *no_model(wanted))
     provider = "custom" if wanted.provider == "auto" else wanted.provider
     key = _key("custom", environ) or _key(provider, environ) or _key("openai", environ) or _NO_KEY
-    return _Route(provider=provider, model=wanted.model or "", key=key, base_url=address)
+    return _Route(provider=provider, model=wanted.model, key=key, base_url=wanted.base_url)
 
 
 def _first_with_key(config: Config, main: Model, environ: Mapping[str, str]) -> _Route | None:

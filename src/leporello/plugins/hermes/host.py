@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_TOKENS = 4096
 NO_MODEL = (
-    "no model is configured for summaries: set OPENAI_API_KEY, ANTHROPIC_API_KEY or OPENROUTER_API_KEY, or name an "
-    "OpenAI-compatible server with `leporello config set auxiliary.compression.base_url URL`"
+    "no model is configured for summaries: set OPENAI_API_KEY, ANTHROPIC_API_KEY or OPENROUTER_API_KEY, or name a "
+    "model of an OpenAI-compatible server, auxiliary.compression.model, and its address, auxiliary.compression.base_url"
 )
 
 
