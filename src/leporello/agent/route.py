@@ -22,6 +22,12 @@ Dialect: TypeAlias = Literal["openai", "anthropic"]
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 _ADDRESSES: Final = {"openai": OPENAI_URL, "openrouter": OPENROUTER_URL, "anthropic": ANTHROPIC_URL}
+_KEYED_AS: Final = {"custom": "openai", "openai-codex": "openai"}
+_NEEDS: Final = {
+    "openai-codex": "Codex itself is reached with a ChatGPT sign-in, which there is no client for here; "
+    "a proxy that signs in has such an endpoint, and is sent the key in OPENAI_API_KEY. ",
+}
+"""What some providers need besides."""
 _KEY: Final = re.compile(r"[!-~]+")
 _NO_ADDRESS: Final = re.compile(r"[\x00-\x20\x7f]")
 _NO_KEY: Final = "none"
@@ -76,12 +82,10 @@ def main_route(
     address = base_url or (config.model.base_url if provider in {None, config.model.provider} else None)
     who = route_of(name, provider or config.model.provider, address)
     if not address and who not in _ADDRESSES:
-        problem = f"nobody knows where {name!r} is served" + (f" by {who!r}." if who else ".")
-        known = ", ".join(sorted(_ADDRESSES))
-        raise _wrong(config, "provider", problem, f"Set it to one of {known}, or set model.base_url to an address.")
+        raise _without_address(config, name, who)
     if address:
         _check_address(config, address)
-    keyed = "openai" if who == "custom" else who
+    keyed = _KEYED_AS.get(who, who)
     key = api_key(keyed, environ)
     if not key and not address:
         raise _wrong(
@@ -92,6 +96,19 @@ def main_route(
         raise _wrong(config, "provider", problem, "Copy it again, without anything around it.")
     limit = config.model.max_tokens
     return MainRoute(model=name, provider=who, api_key=key or _NO_KEY, base_url=address, max_tokens=limit)
+
+
+def _without_address(config: Config, model: str, provider: str) -> ConfigError:
+    """Say what a provider needs whose address is not known, or that there is none for the model."""
+    known = ", ".join(sorted(_ADDRESSES))
+    if not provider:
+        problem = f"no provider is known for the model {model!r}."
+        return _wrong(config, "provider", problem, f"Set it to one of {known}, or set model.base_url to an address.")
+    hint = (
+        f"It needs the address of an OpenAI-compatible endpoint: set model.base_url, or give --base-url. "
+        f"{_NEEDS.get(provider, '')}Providers with a known address: {known}."
+    )
+    return _wrong(config, "provider", f"the address of the provider {provider!r} is not known here.", hint)
 
 
 def with_route(config: Config, route: MainRoute, context_length: int | None = None) -> Config:

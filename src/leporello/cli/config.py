@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ from leporello.config.keys import hidden
 from leporello.config.layout import inline
 from leporello.config.load import Checked, check_file
 from leporello.config.problems import one_line
+from leporello.errors import ConfigError
 
 if TYPE_CHECKING:
     from leporello.config import Config
@@ -120,7 +123,7 @@ def check(path: Path | None, as_json: bool) -> None:
 
     Example: leporello config check --config ./config.yaml
     """
-    checked = check_file(path)
+    checked = _checked(path)
     file = path or default_path()
     if as_json:
         click.echo(_as_json({"path": str(file), "ok": not checked.problems, "problems": _problems(checked)}))
@@ -133,10 +136,29 @@ def check(path: Path | None, as_json: bool) -> None:
     sys.exit(1 if checked.problems else 0)
 
 
+def _checked(path: Path | None) -> Checked:
+    """Check a file; whose the block of an engine is, the enabled plugins tell where nothing else does."""
+    checked = check_file(path)
+    config = checked.config
+    if config is None or config.context.engine not in config.engine_blocks() or not config.plugins.enabled:
+        return checked
+    from leporello.plugins import EngineSource, hermes
+
+    hermes.install(first=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            _ = EngineSource(config).shipped
+        except ConfigError as error:
+            return replace(checked, config=None, problems=(error,))
+    return checked
+
+
 def _shown_keys(config: Config) -> list[str]:
     """Name every key of the model, and each key that the file gives to an engine."""
-    engine_keys = [f"{block}.{name}" for block in config.engine_blocks() for name in config.block(block)]
-    return [key.name for key in keys()] + engine_keys
+    unchecked = config.engine_blocks()
+    own_keys = [key.name for key in keys() if key.name.partition(".")[0] not in unchecked]
+    return own_keys + [f"{block}.{name}" for block in unchecked for name in config.block(block)]
 
 
 def _row(config: Config, checked: Checked, key: str) -> dict[str, Any]:

@@ -25,7 +25,9 @@ from leporello.config.keys import present_keys
 from leporello.config.load import check_file
 from leporello.errors import ConfigError, LeporelloWarning, PluginError, StoreError
 from leporello.plugins import EngineSource, hermes
-from leporello.plugins.discover import Found, discover, places
+from leporello.plugins.discover import Found, places
+from leporello.plugins.enabled import EnabledPlugins, survey
+from leporello.plugins.hermes.host import serve
 from leporello.store import open_store
 from leporello.store.sqlite import SQLiteStore
 from leporello.store.sqlite.migrations import versions
@@ -58,8 +60,7 @@ class Finding:
 def command(path: Path | None, as_json: bool) -> None:
     """Say what is configured, what was found, and what is wrong; exit code 1 when something is.
 
-    Of the plugins only the chosen engine is loaded, and those in plugins.enabled when it may come from one of them.
-    Keys are never shown.
+    Of the plugins only the chosen engine and those in plugins.enabled are loaded. Keys are never shown.
 
     Example: leporello doctor --json
     """
@@ -83,8 +84,9 @@ def examine(path: Path | None = None) -> Iterator[Finding]:
     yield from findings
     yield from _keys()
     if config is not None:
-        yield from _plugins(config)
-        yield from _engine(config)
+        enabled = EnabledPlugins(config)
+        yield from _plugins(config, enabled)
+        yield from _engine(config, enabled)
         yield from _summariser(config)
         yield from _store(config.store.url)
         if config.lcm.store:
@@ -150,11 +152,12 @@ def _keys() -> Iterator[Finding]:
         )
 
 
-def _plugins(config: Config) -> Iterator[Finding]:
+def _plugins(config: Config, enabled: EnabledPlugins) -> Iterator[Finding]:
     for place in places(config):
         if place.problem:
             yield Finding(section="plugins", subject=str(place.path), status="problem", detail=place.problem)
-    found = discover(config)
+    serve(config)
+    found = survey(config, enabled)
     for one in found:
         yield Finding(section="plugins", subject=one.name, status=_plugin_status(one, config), detail=_described(one))
     installed = {one.name for one in found if one.kind == "plugin"}
@@ -179,13 +182,15 @@ def _described(one: Found) -> str:
     kind = {"built-in": "built-in engine", "engine": f"engine, {one.origin}"}.get(one.kind) or (
         f"plugin, {one.origin}, {'enabled' if one.enabled else 'not enabled'}"
     )
+    version_of = one.version and f"version {one.version}"
+    shadows = f"takes precedence over {', '.join(one.shadows)}" if one.shadows else ""
     place = str(one.path or one.target)
-    return "; ".join(filter(None, (kind, one.version and f"version {one.version}", place, one.note, one.problem)))
+    return "; ".join(filter(None, (kind, version_of, place, shadows, one.note, one.problem)))
 
 
-def _engine(config: Config) -> Iterator[Finding]:
+def _engine(config: Config, enabled: EnabledPlugins) -> Iterator[Finding]:
     name = config.context.engine
-    engine, problem, oddities = _loaded(config)
+    engine, problem, oddities = _loaded(config, enabled)
     if engine is None:
         yield Finding(section="engine", subject=name, status="problem", detail=problem)
         return
@@ -198,12 +203,12 @@ def _engine(config: Config) -> Iterator[Finding]:
         close()
 
 
-def _loaded(config: Config) -> tuple[ContextEngine | None, str, list[str]]:
+def _loaded(config: Config, enabled: EnabledPlugins) -> tuple[ContextEngine | None, str, list[str]]:
     """Load the chosen engine; return it or the problem, and what was odd on the way."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            engine = EngineSource(config).make()
+            engine = EngineSource(config, enabled=enabled).make()
         except PluginError as error:
             return None, error.problem, []
         except ConfigError as error:

@@ -14,16 +14,18 @@ import click
 
 from leporello.config import Config
 from leporello.config.edit import set_value
+from leporello.config.engines import BUILT_IN, MANIFEST
 from leporello.config.home import default_path
 from leporello.errors import LeporelloWarning, PluginError
 from leporello.plugins import EngineSource, hermes
-from leporello.plugins.discover import BUILT_IN, Found, discover
-from leporello.plugins.manifest import FILE_NAME
+from leporello.plugins.enabled import survey
+from leporello.plugins.hermes.host import serve
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leporello.engine import ContextEngine
+    from leporello.plugins.discover import Found
     from leporello.testing.contract import CheckResult
 
 TITLE = "Provider Plugins → Context Engine"
@@ -60,13 +62,13 @@ def command(context: click.Context, path: Path | None) -> None:
 @_json_option
 @click.pass_obj
 def list_command(outer: Path | None, path: Path | None, as_json: bool) -> None:
-    """List the engines and plugins that were found; their code is not run.
+    """List the engines and plugins that were found; of their code only the plugins in plugins.enabled are run.
 
     Example: leporello plugins list --json
     """
     config = Config.load(path or outer)
     if as_json:
-        rows = [asdict(one) | {"path": str(one.path) if one.path else None} for one in discover(config)]
+        rows = [asdict(one) | {"path": str(one.path) if one.path else None} for one in _survey(config)]
         click.echo(_json({"engine": config.context.engine, "found": rows}))
     else:
         _print_list(config)
@@ -85,7 +87,7 @@ def use(outer: Path | None, name: str, path: Path | None) -> None:
     config = Config.load(path)
     found = _engines(config).get(name)
     if found is None:
-        _try(config, name)  # only a plugin can have it, and only running the enabled ones tells
+        _try(config, name)  # says what was looked for, where, and why it failed
     elif found.problem:
         raise PluginError(f"{found.problem}.", plugin=name, file=found.path)
     _write(path, name)
@@ -182,7 +184,7 @@ def _pick(path: Path | None) -> None:
     rows = [_row(name, current) for name in names]
     if current not in names:
         names.append(current)
-        rows.append(f"● {current}{'' if _loads(config, current) else ' (not found)'}")
+        rows.append(f"● {current} (not found)")
     chosen = pick(TITLE, rows, start=names.index(current))
     if chosen is None or names[chosen] == current:
         click.echo(f"context.engine stays {current}")
@@ -195,24 +197,24 @@ def _row(name: str, current: str) -> str:
 
 
 def _engines(config: Config) -> dict[str, Found]:
-    """Return what can be chosen by name: the built-in engine and the folders."""
+    """Return what can be chosen by name: the built-in engine, the folders, the engines of enabled plugins."""
     engines: dict[str, Found] = {}
-    for one in discover(config):
+    for one in _survey(config):
         if one.kind != "plugin":
             engines.setdefault(one.name, one)  # the built-in engine comes first, and wins over a folder of its name
     return engines
 
 
-def _loads(config: Config, name: str) -> bool:
-    try:
-        _try(config, name)
-    except PluginError:
-        return False
-    return True
+def _survey(config: Config) -> list[Found]:
+    """List what there is; what a plugin's code warns of is not part of the list."""
+    serve(config)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return survey(config)
 
 
 def _try(config: Config, name: str) -> None:
-    """Load an engine that only an enabled plugin can have; a PluginError says why it cannot be had."""
+    """Load an engine; a PluginError says why it cannot be had."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         engine = EngineSource(config, name=name).make()
@@ -232,19 +234,19 @@ def _print_list(config: Config) -> None:
     from rich.table import Table
 
     current = config.context.engine
-    found = discover(config)
+    found = _survey(config)
     table = Table(title=TITLE, title_justify="left", box=None, pad_edge=False)
     for column in ("", "name", "version", "from", "what it is"):
         table.add_column(column, overflow="fold")
     for one in found:
         mark = "●" if one.name == current and one.kind != "plugin" and not one.problem else ""
-        called = f"({FILE_NAME}: {one.called})" if one.called not in ("", one.name) else ""
+        called = f"({MANIFEST}: {one.called})" if one.called not in ("", one.name) else ""
+        shadows = f"(takes precedence over {', '.join(one.shadows)})" if one.shadows else ""
         note, problem = one.note and f"({one.note})", one.problem and f"✗ {one.problem}"
-        what = " ".join(filter(None, (one.description, called, note, problem)))
+        what = " ".join(filter(None, (one.description, called, shadows, note, problem)))
         table.add_row(mark, *(escape(text) for text in (one.name, one.version, _origin(one), what)))
     if not any(one.name == current and one.kind != "plugin" for one in found):
-        hint = "a plugin may register it" if config.plugins.enabled else "`leporello doctor` says more"
-        table.add_row("●", escape(f"{current} (not found)"), "", "context.engine", hint)
+        table.add_row("●", escape(f"{current} (not found)"), "", "context.engine", "`leporello doctor` says more")
     Console(width=None if sys.stdout.isatty() else 160).print(table)
 
 

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leporello.config.engines import LOSSLESS, plugin_folders, user_engines
 from leporello.config.fields import kind_at, split_key
 from leporello.config.home import default_path
 from leporello.config.keys import looks_like_key, names_a_key, where_keys_belong
@@ -33,6 +34,8 @@ def get_value(config: Config, key: str) -> Any:
         raise _unknown(location, engines=config.engine_blocks())
     for depth, name in enumerate(location[1:], start=1):
         if not isinstance(value, dict) or name not in value:
+            if location[0] in config.engine_blocks():
+                raise _not_given(config, location)
             raise _unknown(location[: depth + 1])
         value = value[name]
     return value
@@ -46,7 +49,7 @@ def set_value(path: str | os.PathLike[str] | None, key: str, text: str) -> Any:
     location = split_key(key)
     value = parse_value(text, key=key)
     _refuse_secrets(key, location, value)
-    if location[0] in Config.model_fields and kind_at(location) is None:
+    if _is_unknown(path, location):
         raise _unknown(location)
     _change(
         path,
@@ -63,7 +66,7 @@ def unset_value(path: str | os.PathLike[str] | None, key: str) -> bool:
     file = _file(path)
     text = read_text(file) or ""
     if not _has(parse(text.removeprefix(BYTE_ORDER_MARK), file=file).values, location):
-        if location[0] in Config.model_fields and kind_at(location) is None:
+        if _is_unknown(path, location):
             raise _unknown(location)
         return False
     _change(
@@ -73,6 +76,22 @@ def unset_value(path: str | os.PathLike[str] | None, key: str) -> bool:
         meaning=lambda values: _without(values, location),
     )
     return True
+
+
+def _is_unknown(path: str | os.PathLike[str] | None, location: tuple[str, ...]) -> bool:
+    """Tell whether one of our own blocks lacks a key; the block `lcm` may be another engine's."""
+    if location[0] not in Config.model_fields or kind_at(location) is not None:
+        return False
+    return location[0] != LOSSLESS or not _may_be_foreign(path)
+
+
+def _may_be_foreign(path: str | os.PathLike[str] | None) -> bool:
+    """Tell whether an engine that is installed may have the name `lcm`; its code is not run."""
+    file = _file(path)
+    config = check_text(read_text(file) or "", file=file).config or Config()
+    others = plugin_folders(config.home / "plugins")
+    mine = (folder.name for folder in user_engines(home=config.home, paths=config.plugins.paths))
+    return bool(others or config.plugins.enabled) or LOSSLESS in (*mine, *config.engine_blocks())
 
 
 def _change(
@@ -158,6 +177,12 @@ def _holds_key(value: Any) -> bool:
     if isinstance(value, dict):
         return any(names_a_key(str(name)) or _holds_key(item) for name, item in value.items())
     return any(_holds_key(item) for item in value) if isinstance(value, list) else looks_like_key(value)
+
+
+def _not_given(config: Config, location: tuple[str, ...]) -> ConfigError:
+    known = ", ".join(map(str, config.block(location[0]))) or "nothing"
+    hint = f"The block is the engine's own; it holds {known}."
+    return ConfigError("the file does not set this key.", file=config.path, key=".".join(location), hint=hint)
 
 
 def _unknown(location: tuple[str, ...], *, engines: tuple[str, ...] = ()) -> ConfigError:

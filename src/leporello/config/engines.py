@@ -6,32 +6,50 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
 # The built-in engine: no plugin can have its name, and its block is called `compression`.
 BUILT_IN = "compressor"
 
+# The shipped engine whose block has a schema here.
+LOSSLESS = "lcm"
+
 SHIPPED = Path(__file__).parent.parent / "plugins" / "shipped" / "context_engine"
+ENGINES = "context_engine"
+MANIFEST = "plugin.yaml"
+
+
+def user_engines(*, home: Path, paths: Iterable[Path] = ()) -> Iterator[Path]:
+    """Yield the user's engine folders, of two with one name the one that is used first."""
+    for path in reversed(list(paths)):
+        yield from named_folders(path)
+    yield from plugin_folders(home / "plugins" / ENGINES)
 
 
 def engine_names(*, home: Path, paths: Iterable[Path] = ()) -> set[str]:
     """Name the engine folders that are shipped, in the home folder, and in or at `paths`."""
-    names = _folders_in(SHIPPED) | _folders_in(home / "plugins" / "context_engine")
-    for path in paths:
-        names |= {path.name} if _is_engine(path) else {name for name in _folders_in(path) if _is_engine(path / name)}
-    return names
+    return {folder.name for folder in (*plugin_folders(SHIPPED), *user_engines(home=home, paths=paths))}
 
 
-def _folders_in(folder: Path) -> set[str]:
+def named_folders(path: Path) -> list[Path]:
+    """Return the engine folders at an entry of `plugins.paths`: itself, or those in it and in its context_engine/."""
+    if is_plugin(path):
+        return [path]
+    return [*plugin_folders(path / ENGINES), *plugin_folders(path)]
+
+
+def plugin_folders(parent: Path) -> list[Path]:
+    """Return the plugin folders in a folder; one that is missing or unreadable has none."""
     try:
-        return {entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith(("_", "."))}
+        folders = sorted(parent.iterdir())
     except OSError:
-        # A folder that is missing or unreadable offers no engine; choosing one of it says so when it is loaded.
-        return set()
+        return []
+    return [folder for folder in folders if not folder.name.startswith(("_", ".")) and is_plugin(folder)]
 
 
-def _is_engine(folder: Path) -> bool:
+def is_plugin(folder: Path) -> bool:
+    """Tell whether a folder holds a plugin's code or its manifest."""
     try:
-        return (folder / "plugin.yaml").is_file()
+        return (folder / "__init__.py").is_file() or (folder / MANIFEST).is_file()
     except OSError:
         return False

@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import ValidationError
 
-from leporello.config.engines import BUILT_IN, engine_names
+from leporello.config.engines import BUILT_IN, LOSSLESS, engine_names, user_engines
 from leporello.config.fields import dotted, kind_at
 from leporello.config.home import default_path, home_folder
-from leporello.config.model import Block, Config, Context, Plugins
+from leporello.config.model import Block, Config, Context, Lcm, Plugins
 from leporello.config.problems import shown, together, unknown_key, wrong_value
+from leporello.config.summariser import missing
 from leporello.errors import ConfigError
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
 
     from leporello.config.source import Location
 
@@ -93,6 +94,16 @@ def check_values(
     return Checked(config=None if ordered else config, problems=tuple(ordered), lines=check.lines)
 
 
+def check_own_block(block: Any, *, file: Path | None = None) -> Lcm:
+    """Check the block `lcm` by our schema, whichever engine has the name; what is wrong is raised."""
+    values = dict(block) if isinstance(block, Mapping) else block
+    check = _Check(values={LOSSLESS: values}, file=file, lines={}, problems=[], is_ours=True)
+    config = check.run()
+    if config is None:
+        raise together(check.problems, file=file)
+    return config.lcm
+
+
 def read_text(file: Path) -> str | None:
     """Return a file's text with its line ends as they are; None when there is no file."""
     try:
@@ -122,10 +133,14 @@ class _Check:
     file: Path | None
     lines: Mapping[Location, int]
     problems: list[ConfigError]
+    is_ours: bool = False
+    """Whether the block `lcm` is our engine's without a doubt."""
 
     def run(self) -> Config | None:
         known = {name: value for name, value in self.values.items() if name in Config.model_fields}
         blocks = {name: value for name, value in self.values.items() if name not in Config.model_fields}
+        if self._is_foreign(known):
+            blocks[LOSSLESS] = known.pop(LOSSLESS)
         self._check_engine_blocks(blocks)
         try:
             config = Config.model_validate(known, context=self._context())
@@ -133,9 +148,34 @@ class _Check:
             for detail in error.errors(include_url=False, include_context=False)[:MAX_PROBLEMS]:
                 self._report(detail["loc"], detail["type"], detail["input"])
             return None
+        for key, problem, hint in missing(config.auxiliary.compression):
+            self._add(("auxiliary", "compression", key), problem, hint)
+        given = {name: value or {} for name, value in blocks.items()}
+        if config.plugins.enabled and LOSSLESS in self.values:
+            given[LOSSLESS] = self.values[LOSSLESS] or {}  # an enabled plugin may register an engine of that name
         config._path = self.file  # noqa: SLF001 - made here, and frozen for everybody else
-        config._engine_blocks = {name: value or {} for name, value in blocks.items()}  # noqa: SLF001 - the same
+        config._given = given  # noqa: SLF001 - the same
+        config._unchecked = tuple(blocks)  # noqa: SLF001 - the same
         return config
+
+    def _is_foreign(self, known: dict[Any, Any]) -> bool:
+        """Tell whether the block `lcm` is another engine's.
+
+        It is when a folder of the user has the name. It may be while our engine is not the chosen one, and when a
+        plugin is enabled, which may register an engine of that name: then the block is ours if it fits our schema.
+        """
+        if self.is_ours or LOSSLESS not in known:
+            return False
+        plugins = self._valid_or_default(Plugins, "plugins")
+        if any(folder.name == LOSSLESS for folder in user_engines(home=home_folder(), paths=plugins.paths)):
+            return True
+        if not plugins.enabled and self._valid_or_default(Context, "context").engine == LOSSLESS:
+            return False
+        try:
+            Lcm.model_validate(known[LOSSLESS] or {}, context=self._context())
+        except ValidationError:
+            return True
+        return False
 
     def _check_engine_blocks(self, blocks: dict[Any, Any]) -> None:
         if not blocks:

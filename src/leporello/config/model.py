@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, PrivateAttr, ValidationInfo
 
+from leporello.config.engines import LOSSLESS
 from leporello.config.home import home_folder
 from leporello.errors import ConfigError
 
@@ -99,8 +100,8 @@ class Model(Block):
     default: Annotated[Text | None, BLANK_IS_NULL] = Field(default=None, description="The name of the main model.")
     provider: Name = Field(
         default="auto",
-        description="Who serves it: `openai`, `anthropic`, `openrouter`, `openai-codex`, … "
-        "`auto` goes by the model's name and the keys that are set.",
+        description="Who serves it: `openai`, `anthropic`, `openrouter`; any other, as `openai-codex`, needs "
+        "`base_url`. `auto` goes by the model's name and the keys that are set.",
     )
     base_url: Annotated[Address | None, BLANK_IS_NULL] = Field(
         default=None, description="The address of an OpenAI-compatible endpoint, instead of the provider's own."
@@ -159,11 +160,11 @@ class AuxiliaryCompression(Block):
     )
     provider: Name = Field(
         default="auto",
-        description="Who serves it: `openai`, `anthropic`, `openrouter`, `custom` (with `base_url`), … "
+        description="Who serves it: `openai`, `anthropic`, `openrouter`; any other, as `nous`, needs `base_url`. "
         "`main`: as the main model. `auto`: by the keys that are set.",
     )
     base_url: Annotated[Address | None, BLANK_IS_NULL] = Field(
-        default=None, description="The address of any OpenAI-compatible endpoint."
+        default=None, description="The address of any OpenAI-compatible endpoint; it needs `model` too."
     )
     context_length: Tokens | None = Field(
         default=None, description="The summariser's window in tokens, for a model whose window is not known."
@@ -354,7 +355,8 @@ class Config(Block):
     )
 
     _path: Path | None = PrivateAttr(default=None)
-    _engine_blocks: dict[str, dict[str, Any]] = PrivateAttr(default_factory=dict)
+    _given: dict[str, dict[str, Any]] = PrivateAttr(default_factory=dict)
+    _unchecked: tuple[str, ...] = PrivateAttr(default=())
 
     @property
     def path(self) -> Path | None:
@@ -392,12 +394,31 @@ class Config(Block):
         raise ConfigError(f"a configuration is a path, a mapping or a Config, not a {type(value).__name__}.")
 
     def block(self, name: str) -> dict[str, Any]:
-        """Return a copy of one top-level block, an engine's own included; {} when there is none."""
-        if name not in type(self).model_fields:
-            return copy.deepcopy(self._engine_blocks.get(name, {}))
+        """Return a copy of one top-level block, with our defaults if it is ours; {} when there is none."""
+        if name in self._unchecked or name not in type(self).model_fields:
+            return self.engine_block(name)
         value = getattr(self, name)
         return value.model_dump() if isinstance(value, Block) else dict(value)
 
+    def engine_block(self, name: str) -> dict[str, Any]:
+        """Return a copy of what the file gives an engine, as it stands; {} when it gives nothing."""
+        if name == LOSSLESS and name not in self._given:
+            return self.lcm.model_dump(exclude_unset=True)
+        return copy.deepcopy(self._given.get(name, {}))
+
     def engine_blocks(self) -> tuple[str, ...]:
         """Name the blocks that belong to engines and are not checked here."""
-        return tuple(self._engine_blocks)
+        return self._unchecked
+
+    def given_blocks(self) -> tuple[str, ...]:
+        """Name the blocks of engines that the file gives, checked or not."""
+        own = (LOSSLESS,) if self.lcm.model_fields_set else ()
+        return tuple(dict.fromkeys((*self._given, *own)))
+
+    def own_lcm(self) -> Lcm:
+        """Return the block `lcm` for our own engine, also when another has the name; ConfigError if it does not fit."""
+        if LOSSLESS not in self._unchecked:
+            return self.lcm
+        from leporello.config.load import check_own_block
+
+        return check_own_block(self._given.get(LOSSLESS, {}), file=self._path)

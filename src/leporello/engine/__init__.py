@@ -1,7 +1,7 @@
 """The contract: what a context engine is. Standard library only, so that anybody can depend on it."""
 
 from leporello.engine.base import ContextEngine
-from leporello.engine.fit import call_fitting, fitting
+from leporello.engine.fit import call_fitting, fitting, strict_keywords
 from leporello.engine.report import CompactionReport, Status
 from leporello.engine.usage import Usage, normalise_usage
 from leporello.engine.window import window_tokens
@@ -14,5 +14,6 @@ __all__ = [
     "call_fitting",
     "fitting",
     "normalise_usage",
+    "strict_keywords",
     "window_tokens",
 ]

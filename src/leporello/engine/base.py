@@ -19,6 +19,8 @@ from leporello.events import Event, Sink, log_event
 if TYPE_CHECKING:
     from leporello.engine.report import CompactionReport
 
+_MOST_UNHEARD = 16  # events
+
 
 class ContextEngine(ABC):
     """What every context engine offers; four members must be implemented, the rest have working defaults.
@@ -38,7 +40,22 @@ class ContextEngine(ABC):
     protect_last_n: int = 6
 
     last_compaction: CompactionReport | None = None
-    on_event: Sink | None = None
+
+    _sink: Sink | None = None
+    _unheard: tuple[Event, ...] = ()
+
+    @property
+    def on_event(self) -> Sink | None:
+        """The sink for events; a new one is first given those that were emitted while there was none."""
+        return self._sink
+
+    @on_event.setter
+    def on_event(self, sink: Sink | None) -> None:
+        self._sink = sink
+        if sink is not None:
+            unheard, self._unheard = self._unheard, ()
+            for event in unheard:
+                sink(event)
 
     @property
     @abstractmethod
@@ -141,5 +158,9 @@ class ContextEngine(ABC):
         """Give back what the engine holds: connections, threads, files."""
 
     def emit(self, event: Event) -> None:
-        """Hand an event to whoever listens, else to the log."""
-        (self.on_event or log_event)(event)
+        """Hand an event to the sink; without one it is logged, and kept for the sink to come."""
+        if self.on_event is not None:
+            self.on_event(event)
+            return
+        log_event(event)
+        self._unheard = (*self._unheard, event)[-_MOST_UNHEARD:]

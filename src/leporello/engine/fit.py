@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -29,3 +32,18 @@ def fitting(function: Callable[..., Any], /, **offered: Any) -> dict[str, Any]:
 def call_fitting(function: Callable[..., T], /, *args: Any, **offered: Any) -> T:
     """Call `function` with `args` and those offered keyword arguments that it accepts."""
     return function(*args, **fitting(function, **offered))
+
+
+def strict_keywords(function: Callable[P, T]) -> Callable[P, T]:
+    """Make a misspelt keyword argument a TypeError that names the nearest right one."""
+    known = [name for name in inspect.signature(function).parameters if name not in {"self", "cls"}]
+
+    @wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> T:
+        for name in kwargs.keys() - known:
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f". Did you mean {near[0]!r}?" if near else f"; it takes {', '.join(known)}"
+            raise TypeError(f"{function.__qualname__}() got an unexpected keyword argument {name!r}{hint}")
+        return function(*args, **kwargs)
+
+    return checked

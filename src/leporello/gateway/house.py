@@ -111,7 +111,7 @@ class House:
             owner=known.owner,
             platform="gateway",
             on_event=self._hear,
-            options=self._options or {"llm": self._summariser(upstream, model)},
+            **(self._options or {"llm": self._summariser(upstream, model)}),
         )
         if opened.source is not None:
             self._sources.put(kind, opened.source)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from leporello.config import Config
+from leporello.config.load import check_own_block
 from leporello.config.model import AuxiliaryCompression, Lcm
 
 if TYPE_CHECKING:
@@ -33,13 +34,16 @@ class Settings:
                 return cls(lcm=config)
             case Config():
                 return cls(
-                    lcm=config.lcm,
+                    lcm=config.own_lcm(),
                     timeout_seconds=config.auxiliary.compression.timeout_seconds,
                     answer_tokens=config.model.max_tokens,
                 )
         # Both know a key `store`: a block in the whole configuration, an address in the engine's own.
         is_block = config.keys() <= Lcm.model_fields.keys() and not isinstance(config.get("store"), dict)
-        return cls.of(Config.from_mapping({"lcm": dict(config)} if is_block else config))
+        if is_block:
+            return cls(lcm=check_own_block(config))
+        rest = Config.from_mapping({name: value for name, value in config.items() if name != "lcm"})
+        return replace(cls.of(rest), lcm=check_own_block(config.get("lcm")))
 
     def ignores(self, conversation: str) -> bool:
         """Tell whether a conversation is not to be kept."""

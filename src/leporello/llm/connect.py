@@ -48,8 +48,13 @@ def connect(config: Config, *, environ: Mapping[str, str] = os.environ, main: Mo
     `main` is the main model's route when it differs from `config.model`. A configuration that can never work, whatever
     keys are set, is a `ConfigError` that says what to set.
     """
+    from leporello.config.summariser import missing  # loads pydantic, not needed to use a client of one's own
+
     main = main or config.model
     wanted = config.auxiliary.compression
+    wrong = next(missing(wanted), None)
+    if wrong is not None:
+        raise _wrong(config, *wrong)
     if wanted.base_url:
         route: _Route | None = _endpoint(config, environ)
     elif wanted.provider == "auto":
@@ -57,12 +62,14 @@ def connect(config: Config, *, environ: Mapping[str, str] = os.environ, main: Mo
     elif wanted.provider == "main":
         route = _main_route(config, main, environ)
     else:
-        route = _named(config, wanted.provider, wanted.model, environ)
+        route = _named(wanted.provider, wanted.model, environ)
     return _client(route, _window(config, main, route)) if route else None
 
 
 def _endpoint(config: Config, environ: Mapping[str, str]) -> _Route:
     """Return the route to `auxiliary.compression.base_url`."""
+    from leporello.config.summariser import no_model
+
     wanted = config.auxiliary.compression
     if wanted.provider in {"main", "anthropic"}:
         raise _wrong(
@@ -72,12 +79,7 @@ def _endpoint(config: Config, environ: Mapping[str, str]) -> _Route:
             "Set the provider to 'auto', or remove base_url.",
         )
     if not wanted.model:
-        raise _wrong(
-            config,
-            "model",
-            f"nothing says which model {wanted.base_url} shall use.",
-            "Set auxiliary.compression.model to one that it serves.",
-        )
+        raise _wrong(config, *no_model(wanted))
     provider = "custom" if wanted.provider == "auto" else wanted.provider
     key = _key("custom", environ) or _key(provider, environ) or _key("openai", environ) or _NO_KEY
     return _Route(provider=provider, model=wanted.model, key=key, base_url=wanted.base_url)
@@ -128,7 +130,7 @@ def _main_route(config: Config, main: Model, environ: Mapping[str, str]) -> _Rou
             f"it is 'main', but a summariser cannot be reached through '{provider or main.default}'.",
             f"Set it to one of {_known()}, or set auxiliary.compression.base_url.",
         )
-    return _named(config, provider, config.auxiliary.compression.model or main.default, environ)
+    return _named(provider, config.auxiliary.compression.model or main.default, environ)
 
 
 def _own_address(main: Model, model: str | None, environ: Mapping[str, str]) -> _Route:
@@ -137,15 +139,8 @@ def _own_address(main: Model, model: str | None, environ: Mapping[str, str]) -> 
     return _Route(provider=provider, model=model or main.default or "", key=key, base_url=main.base_url)
 
 
-def _named(config: Config, provider: str, model: str | None, environ: Mapping[str, str]) -> _Route | None:
-    """Return the route through a provider that is known by name, if its key is set."""
-    if provider not in DEFAULT_MODELS:
-        raise _wrong(
-            config,
-            "provider",
-            f"'{provider}' has no address of its own here." if provider != "custom" else "'custom' has no address.",
-            f"Set auxiliary.compression.base_url to its OpenAI-compatible endpoint, or use one of {_known()}.",
-        )
+def _named(provider: str, model: str | None, environ: Mapping[str, str]) -> _Route | None:
+    """Return the route through a provider whose address is known, if its key is set."""
     key = _key(provider, environ)
     return _Route(provider=provider, model=model or DEFAULT_MODELS[provider], key=key) if key else None
 
@@ -186,7 +181,7 @@ def _client(route: _Route, context_length: int) -> LLM:
 
 
 def _key(provider: str, environ: Mapping[str, str]) -> str | None:
-    from leporello.config.keys import api_key  # the configuration loads pydantic, which whoever has a client can spare
+    from leporello.config.keys import api_key  # loads pydantic
 
     return api_key(provider, environ)
 

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from leporello.config.engines import SHIPPED
+from leporello.config.engines import BUILT_IN, ENGINES, MANIFEST, SHIPPED, named_folders, plugin_folders
 from leporello.errors import PluginError
-from leporello.plugins.manifest import FILE_NAME, Manifest, read_manifest
+from leporello.plugins.manifest import Manifest, read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from importlib.metadata import EntryPoint
     from pathlib import Path
 
     from leporello.config import Config
 
-BUILT_IN = "compressor"
 ENTRY_POINTS = "leporello.plugins"
 
 Kind: TypeAlias = Literal["built-in", "engine", "plugin"]
@@ -39,7 +38,8 @@ class Found:
 
     `name` is what the configuration calls it: the folder's name; `called` is what its manifest calls it, if it does.
     `problem` says why it cannot be used, `note` what is odd about it although it can. `enabled` is for general plugins:
-    whether `plugins.enabled` names them. `target` is the entry point of an installed one.
+    whether `plugins.enabled` names them. `target` is the entry point of an installed one. `shadows` says where other
+    engines of that name are, which are not used.
     """
 
     name: str
@@ -53,20 +53,58 @@ class Found:
     enabled: bool = True
     problem: str = ""
     note: str = ""
+    shadows: tuple[str, ...] = ()
+
+    @property
+    def place(self) -> str:
+        """Where the code is."""
+        return str(self.path) if self.path else f"entry point {self.target}" if self.target else self.origin
 
 
-def discover(config: Config) -> list[Found]:
-    """List the built-in engine, the engine folders and the general plugins; of two alike the later place wins."""
+def discover(config: Config, registered: Iterable[Found] = ()) -> list[Found]:
+    """List the built-in engine, the engines and the general plugins; of engines with one name the one that is used.
+
+    `registered` are the engines of general plugins: only running a plugin tells what it registers.
+    """
     built_in = Found(
         name=BUILT_IN, kind="built-in", origin="built-in", description="Summarises the middle of a long conversation."
     )
-    found: dict[tuple[Kind, str], Found] = {}
+    folders = list(engine_folders(config))
+    shipped = [one for one in folders if one.origin == "shipped"]
+    own = [one for one in folders if one.origin != "shipped"]
+    engines = _used([*own, *registered, *shipped])
+    return [built_in, *sorted(engines, key=_name), *sorted(_general_plugins(config), key=_name)]
+
+
+def engine_folders(config: Config) -> Iterator[Found]:
+    """Yield the engine folders, of two with one name the one that is used first."""
+    for place in reversed(places(config)):
+        if place.kind == "engine":
+            yield from _in_place(place, config)
+
+
+def _used(engines: list[Found]) -> list[Found]:
+    """Return the first engine of each name, and note on it where the others are."""
+    by_name: dict[str, list[Found]] = {}
+    for one in engines:
+        by_name.setdefault(one.name, []).append(one)
+    return [replace(first, shadows=tuple(one.place for one in rest)) for first, *rest in by_name.values()]
+
+
+def _general_plugins(config: Config) -> list[Found]:
+    found: dict[str, Found] = {}
     for place in places(config):
-        for one in _in_place(place, config):
-            found[one.kind, one.name] = one
-    for point in entry_points(group=ENTRY_POINTS):
-        found["plugin", point.name] = _from_entry_point(point, config)
-    return [built_in, *sorted(found.values(), key=lambda one: (one.kind, one.name))]
+        if place.kind == "plugin":
+            found |= {one.name: one for one in _in_place(place, config)}
+    return list((found | {point.name: _from_entry_point(point, config) for point in _entry_points()}).values())
+
+
+def _entry_points() -> Iterable[EntryPoint]:
+    return entry_points(group=ENTRY_POINTS)
+
+
+def _name(one: Found) -> str:
+    return one.name
 
 
 def places(config: Config) -> list[Place]:
@@ -74,7 +112,7 @@ def places(config: Config) -> list[Place]:
     home = config.home / "plugins"
     searched = [
         Place(path=SHIPPED, origin="shipped", kind="engine"),
-        Place(path=home / "context_engine", origin="home", kind="engine"),
+        Place(path=home / ENGINES, origin="home", kind="engine"),
         *(Place(path=path, origin="plugins.paths", kind="engine") for path in config.plugins.paths),
         Place(path=home, origin="home", kind="plugin"),
     ]
@@ -97,30 +135,12 @@ def _checked(place: Place) -> Place:
 
 
 def _in_place(place: Place, config: Config) -> Iterator[Found]:
-    if place.problem or not place.path.is_dir():
-        return
-    if place.kind == "plugin":
-        for folder in _folders(place.path):
-            if folder.name != "context_engine":
-                yield _from_folder(folder, place, enabled=folder.name in config.plugins.enabled)
-    elif place.origin == "plugins.paths" and _is_plugin(place.path):
-        yield _from_folder(place.path, place)
-    else:
-        for folder in _folders(place.path):
+    folders = named_folders(place.path) if place.origin == "plugins.paths" else plugin_folders(place.path)
+    for folder in folders:
+        if place.kind == "engine":
             yield _from_folder(folder, place)
-        if place.origin == "plugins.paths" and (place.path / "context_engine").is_dir():
-            for folder in _folders(place.path / "context_engine"):
-                yield _from_folder(folder, place)
-
-
-def _folders(parent: Path) -> list[Path]:
-    return sorted(
-        folder for folder in parent.iterdir() if not folder.name.startswith(("_", ".")) and _is_plugin(folder)
-    )
-
-
-def _is_plugin(folder: Path) -> bool:
-    return (folder / "__init__.py").is_file() or (folder / FILE_NAME).is_file()
+        elif folder.name != ENGINES:
+            yield _from_folder(folder, place, enabled=folder.name in config.plugins.enabled)
 
 
 def _from_folder(folder: Path, place: Place, *, enabled: bool = True) -> Found:
@@ -129,7 +149,7 @@ def _from_folder(folder: Path, place: Place, *, enabled: bool = True) -> Found:
         manifest = read_manifest(folder)
     except PluginError as error:
         manifest = Manifest()
-        note = f"{FILE_NAME} {error.problem}"
+        note = f"{MANIFEST} {error.problem}"
     return Found(
         name=folder.name,
         kind=place.kind,

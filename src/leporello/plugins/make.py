@@ -6,7 +6,7 @@ import inspect
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from leporello.config.keys import api_key
+from leporello.config.keys import api_key as key_of
 from leporello.engine import ContextEngine, call_fitting, fitting
 from leporello.errors import PluginError
 from leporello.plugins.load import blame
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from leporello.config import Config
     from leporello.llm import LLM
     from leporello.plugins.discover import Found
-
-_COMMON = frozenset({"llm", "store", "clock"})  # what callers may always offer, whether an engine takes it or not
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,20 +33,30 @@ class Making:
     extra: Mapping[str, Any]
 
     @classmethod
-    def of(cls, config: Config, options: Mapping[str, Any]) -> Making:
-        """Fill in from the configuration and the keys what the caller left open."""
-        extra = dict(options)
-        model = extra.pop("model", None) or config.model.default or ""
-        provider = extra.pop("provider", None) or config.model.provider
-        provider = "" if provider == "auto" else provider
+    def of(
+        cls,
+        config: Config,
+        *,
+        model: str | None = None,
+        provider: str | None = None,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        api_mode: str | None = None,
+        context_length: int | None = None,
+        **extra: Any,
+    ) -> Making:
+        """Fill in from the configuration and the keys what the caller left open; `extra` is `llm`, `store`, `clock`."""
+        named = model or config.model.default or ""
+        who = provider or config.model.provider
+        who = "" if who == "auto" else who
         return cls(
             config=config,
-            model=model,
-            provider=provider,
-            base_url=extra.pop("base_url", None) or config.model.base_url or "",
-            api_key=extra.pop("api_key", None) or api_key(provider) or "",
-            api_mode=extra.pop("api_mode", None) or "",
-            context_length=extra.pop("context_length", None) or known_window(config, model, provider),
+            model=named,
+            provider=who,
+            base_url=base_url or config.model.base_url or "",
+            api_key=api_key or key_of(who) or "",
+            api_mode=api_mode or "",
+            context_length=context_length or known_window(config, named, who),
             extra=extra,
         )
 
@@ -62,8 +70,16 @@ class Making:
         return engine
 
     def construct(self, factory: Callable[..., Any], name: str, found: Found) -> ContextEngine:
-        """Call a plugin's class or factory with its own block of config.yaml and whatever else it takes."""
-        offered = {"context_length": self.context_length, "config": self.config.block(name), **self.extra}
+        """Call a plugin's class or factory with its own block of config.yaml and whatever else it takes.
+
+        A shipped engine reads its block from the whole configuration. One whose block names a store is not offered the
+        host's.
+        """
+        block = self.config.engine_block(name)
+        settings = self.config if found.origin == "shipped" else block
+        offered = {"context_length": self.context_length, "config": settings, **self.extra}
+        if block.get("store"):
+            offered.pop("store", None)
         if "llm" not in offered and takes(factory, "llm"):
             offered["llm"] = self._connect()
         with blame(found, "constructing its engine", made=factory):
@@ -78,10 +94,6 @@ class Making:
     def given_llm(self) -> dict[str, LLM | None]:
         """Return the model that the caller gave, as a keyword argument; {} when nobody said anything about one."""
         return {key: self.extra[key] for key in ("llm",) if key in self.extra}
-
-    def untaken(self, factory: Any) -> list[str]:
-        """Name the options that an engine does not take although they can be meant for nobody else."""
-        return sorted(self.extra.keys() - _COMMON - fitting(factory, **self.extra).keys())
 
     def _introduce(self, engine: ContextEngine) -> None:
         # An engine on another host's base class may lack the method, and then keeps what its constructor was given.

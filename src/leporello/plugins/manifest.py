@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from leporello.config.engines import MANIFEST
 from leporello.errors import PluginError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-FILE_NAME = "plugin.yaml"
 _LONGEST = 65_536  # bytes; a manifest is a few lines
 
 
@@ -25,7 +25,7 @@ class Manifest:
 
 def read_manifest(folder: Path) -> Manifest:
     """Read a folder's `plugin.yaml`; without one everything is blank, and one that cannot be read is a PluginError."""
-    file = folder / FILE_NAME
+    file = folder / MANIFEST
     values = _mapping(_text(file, folder.name), file, folder.name)
     return Manifest(**{key: _line(values.get(key), key, file, folder.name) for key in Manifest.__dataclass_fields__})
 

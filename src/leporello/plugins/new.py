@@ -7,8 +7,8 @@ import shutil
 from pathlib import Path
 from string import Template
 
+from leporello.config.engines import BUILT_IN
 from leporello.errors import PluginError
-from leporello.plugins.discover import BUILT_IN
 
 _TEMPLATE = Path(__file__).with_name("template")
 _NAME = re.compile(r"[a-z][a-z0-9_-]*")

@@ -5,60 +5,125 @@ from __future__ import annotations
 import inspect
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from leporello.config import Config
+from leporello.config.engines import BUILT_IN
+from leporello.engine import strict_keywords
 from leporello.errors import EngineFallbackWarning, LeporelloWarning, PluginError, PluginWarning
-from leporello.plugins.discover import BUILT_IN, discover
+from leporello.plugins.discover import discover
+from leporello.plugins.enabled import EnabledPlugins, ignored_plugin
 from leporello.plugins.hermes.host import serve
 from leporello.plugins.make import Making, takes
-from leporello.plugins.search import Search, ignored_plugin
+from leporello.plugins.search import Search
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from leporello.engine import ContextEngine
+    from leporello.llm import LLM
     from leporello.plugins.context import Command
+    from leporello.plugins.enabled import Registration
     from leporello.plugins.offer import Offer
+    from leporello.store import Store
 
 
+@strict_keywords
 def load_engine(
     config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
     *,
     name: str | None = None,
-    **options: Any,
+    model: str | None = None,
+    provider: str | None = None,
+    base_url: str | None = None,
+    api_key: str | None = None,
+    api_mode: str | None = None,
+    context_length: int | None = None,
+    llm: LLM | Literal["auto"] | None = "auto",
+    store: Store | str | os.PathLike[str] | None = None,
+    clock: Callable[[], float] | None = None,
 ) -> ContextEngine:
     """Return a fresh engine, ready to use: the one that `name` or else `context.engine` in the configuration names.
 
-    `config` is a path, a mapping, a Config, or None for `$LEPORELLO_HOME/config.yaml`. `options` are `context_length`,
-    `llm`, `model`, `provider`, `base_url`, `api_key`, `api_mode`, and whatever the engine's constructor takes; what is
-    left out comes from the configuration and from the keys in the environment. An engine that cannot be used is
-    replaced by the built-in compressor, with an EngineFallbackWarning that says why.
+    `config` is a path, a mapping, a Config, or None for `$LEPORELLO_HOME/config.yaml`; what is left out comes from it
+    and from the keys in the environment. `llm` is the summariser: "auto" as configured, None for summaries without a
+    model. `llm`, `store` and `clock` are given to an engine whose constructor takes them. An engine that cannot be used
+    is replaced by the built-in compressor, with an EngineFallbackWarning that says why.
     """
-    return EngineSource(config, name=name, **options).new_engine()
+    return EngineSource(
+        config,
+        name=name,
+        model=model,
+        provider=provider,
+        base_url=base_url,
+        api_key=api_key,
+        api_mode=api_mode,
+        context_length=context_length,
+        llm=llm,
+        store=store,
+        clock=clock,
+    ).new_engine()
 
 
 class EngineSource:
     """Where conversations get their engines; each gets one of its own. The plugin is looked for and loaded once.
 
-    `commands` holds the slash commands that plugins registered on the way, when the first engine was made.
+    Takes what `load_engine` takes, and `enabled`, so that several sources run the enabled plugins once.
     """
 
+    @strict_keywords
     def __init__(
         self,
         config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
         *,
         name: str | None = None,
-        **options: Any,
+        model: str | None = None,
+        provider: str | None = None,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        api_mode: str | None = None,
+        context_length: int | None = None,
+        llm: LLM | Literal["auto"] | None = "auto",
+        store: Store | str | os.PathLike[str] | None = None,
+        clock: Callable[[], float] | None = None,
+        enabled: EnabledPlugins | None = None,
     ) -> None:
         self.config = Config.coerce(config)
         self.name = name or self.config.context.engine or BUILT_IN
-        self.commands: dict[str, Command] = {}
-        self._making = Making.of(self.config, options)
+        self._making = Making.of(
+            self.config,
+            model=model,
+            provider=provider,
+            base_url=base_url,
+            api_key=api_key,
+            api_mode=api_mode,
+            context_length=context_length,
+            **({} if llm == "auto" else {"llm": llm}),
+            **({} if store is None else {"store": store}),
+            **({} if clock is None else {"clock": clock}),
+        )
+        self._enabled = enabled or EnabledPlugins(self.config)
         self._lock = threading.RLock()
         self._offer: Offer | None = None
+        self._own: Registration | None = None
         self._looked = False
+
+    @property
+    def commands(self) -> dict[str, Command]:
+        """The slash commands that plugins registered on the way to the engine."""
+        own = self._own.context.commands if self._own else {}
+        return {**(self._enabled.commands if self._enabled.ran else {}), **own}
+
+    @property
+    def shipped(self) -> bool:
+        """Whether the chosen engine is one that Leporello ships; False when it cannot be loaded."""
+        if self.name == BUILT_IN:
+            return False
+        try:
+            return self._chosen().found.origin == "shipped"
+        except PluginError:
+            return False
 
     def new_engine(self) -> ContextEngine:
         """Return an engine for one more conversation; the compressor, with a warning, if the chosen one fails."""
@@ -81,24 +146,29 @@ class EngineSource:
             self._look_for_namesakes()
             return self._making.compressor()
         with self._lock:
+            offer = self._chosen()
+            try:
+                return offer.fresh()
+            except PluginError as error:
+                raise PluginError(f"  why: {error}", plugin=self.name) from error
+
+    def _chosen(self) -> Offer:
+        """Return what the chosen engine is made of; it is looked for once."""
+        with self._lock:
             serve(self.config, **self._making.given_llm())
             if self._offer is None:
                 self._offer = self._find()
-            try:
-                return self._offer.fresh()
-            except PluginError as error:
-                raise PluginError(f"  why: {error}", plugin=self.name) from error
+            return self._offer
 
     def takes(self, option: str) -> bool:
         """Tell whether the chosen engine's constructor names an option; an engine that a plugin made takes none."""
         if self.name == BUILT_IN:
             return takes(type(self._making.compressor()), option)
-        with self._lock:
-            try:
-                self._offer = self._offer or self._find()
-            except PluginError as error:
-                raise self._told(error) from error
-            return callable(self._offer.thing) and takes(self._offer.thing, option)
+        try:
+            thing = self._chosen().thing
+        except PluginError as error:
+            raise self._told(error) from error
+        return callable(thing) and takes(thing, option)
 
     def _look_for_namesakes(self) -> None:
         """Say, once, when a plugin has the name of the built-in engine and is ignored."""
@@ -114,18 +184,14 @@ class EngineSource:
         return PluginError(f"it cannot be used as an engine.\n{error.problem}", plugin=self.name)
 
     def _find(self) -> Offer:
-        search = Search(self.name, self.config, self._making)
-        offer = search.folder() or search.registered()
-        self.commands = search.commands
+        search = Search(self.name, self.config, self._making, self._enabled)
+        offer = search.find()
         if offer is None:
             raise PluginError(search.report(), plugin=self.name)
-        for note in (*map(str, search.failures), *search.notes, *self._untaken(offer)):
+        self._own = search.own
+        for note in (*map(str, search.failures), *self._enabled.news(), *search.notes):
             _warn(note, PluginWarning)
         return offer
-
-    def _untaken(self, offer: Offer) -> list[str]:
-        untaken = self._making.untaken(offer.thing) if callable(offer.thing) else []
-        return [f"engine '{self.name}' does not take {', '.join(untaken)}: ignored"] if untaken else []
 
 
 def _warn(text: str, category: type[LeporelloWarning]) -> None:

@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
+from leporello.engine import strict_keywords
 from leporello.session.session import Session
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, AsyncIterator, Callable, Sequence
+    import os
+    from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping, Sequence
     from types import TracebackType
 
+    from leporello.config import Config
     from leporello.engine import CompactionReport, ContextEngine
     from leporello.events import Event, Sink
+    from leporello.llm import LLM
     from leporello.messages import Message, ToolCall
     from leporello.plugins import EngineSource
     from leporello.session.accounts import SessionUsage
@@ -36,12 +40,50 @@ class AsyncSession:
         self._closed = False
 
     @classmethod
-    async def open(cls, session_id: str | None = None, *, on_event: Sink | None = None, **options: Any) -> AsyncSession:
-        """Open a conversation; takes what `Session.open` takes."""
+    @strict_keywords
+    async def open(
+        cls,
+        session_id: str | None = None,
+        *,
+        model: str | None = None,
+        provider: str | None = None,
+        base_url: str | None = None,
+        context_length: int | None = None,
+        engine: str | ContextEngine | EngineSource | None = None,
+        store: Store | str | os.PathLike[str] | None = None,
+        config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
+        system: str | None = None,
+        dialect: str = "openai",
+        owner: str = "",
+        platform: str = "library",
+        on_event: Sink | None = None,
+        llm: LLM | Literal["auto"] | None = "auto",
+        api_key: str | None = None,
+        api_mode: str | None = None,
+    ) -> AsyncSession:
+        """Open a conversation; see `Session.open`."""
+        opening = partial(
+            Session.open,
+            session_id,
+            model=model,
+            provider=provider,
+            base_url=base_url,
+            context_length=context_length,
+            engine=engine,
+            store=store,
+            config=config,
+            system=system,
+            dialect=dialect,
+            owner=owner,
+            platform=platform,
+            on_event=None if on_event is None else _in_loop(asyncio.get_running_loop(), on_event),
+            llm=llm,
+            api_key=api_key,
+            api_mode=api_mode,
+        )
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leporello-session")
-        sink = None if on_event is None else _in_loop(asyncio.get_running_loop(), on_event)
         try:
-            session = await _run(thread, partial(Session.open, session_id, on_event=sink, **options))
+            session = await _run(thread, opening)
         except BaseException:
             thread.shutdown(wait=False)
             raise

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import uuid4
 
@@ -88,9 +88,10 @@ class Host:
         return getattr(self, f"_{type(step).__name__.lower()}")(step)
 
     def from_engine(self, event: Event) -> None:
-        """Pass on what an engine reports; how a compaction went, the turn itself tells."""
+        """Pass on what an engine reports, with the conversation it is about; how a compaction went, the turn tells."""
         if not isinstance(event, (CompactionStarted, CompactionFinished)):
-            self._tell(steps.Tell(event=event))
+            named = event if event.session_id else replace(event, session_id=self.conversation)
+            self._tell(steps.Tell(event=named))
 
     @property
     def engine_stores(self) -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
 
 from leporello.caching import choose
 from leporello.config import Config
+from leporello.config.engines import LOSSLESS
 from leporello.engine import ContextEngine
 from leporello.errors import SessionError
 from leporello.plugins import EngineSource
@@ -84,7 +85,9 @@ def open_session(
     owner: str,
     platform: str,
     on_event: Sink | None,
-    options: dict[str, Any],
+    llm: LLM | Literal["auto"] | None = "auto",
+    api_key: str | None = None,
+    api_mode: str | None = None,
 ) -> Opened:
     """Open or resume a conversation; nothing is written, and the engine is not started yet."""
     if dialect not in DIALECTS:
@@ -100,9 +103,11 @@ def open_session(
     route = route_of(settings, model, provider, base_url, dialect)
     window, notice = _window(settings, route, context_length or (given.context_length if given else 0))
     route = route.with_window(window)
-    kept, own_store = _store(settings, store, key, engine)
-    source = _source(settings, engine, route, kept, options)
-    chosen, fell_back = _engine(engine, source, options)
+    kept, own_store = _store(settings, store)
+    source = _source(settings, engine, route, store=kept, llm=llm, api_key=api_key, api_mode=api_mode)
+    chosen, fell_back = _engine(engine, source)
+    if own_store and is_unkept(settings, source, key):
+        kept = open_store(":memory:")
     host = Host(
         engine=chosen,
         store=kept,
@@ -110,7 +115,7 @@ def open_session(
         owner=owner,
         start=_start(settings, route, platform),
         sink=with_spans(on_event),
-        **_routing(settings, engine, chosen, route, options),
+        **_routing(settings, engine, chosen, route, llm),
     )
     if getattr(chosen, "on_event", None) is None:
         chosen.on_event = host.from_engine
@@ -202,34 +207,32 @@ def _caching(config: Config, route: Route, dialect: str) -> CachePolicy:
     )
 
 
-def _store(config: Config, store: Any, session_id: str, engine: Any) -> tuple[Store, bool]:
-    """Return the store, and whether it was opened here; a conversation that is not to be kept has one in memory."""
-    if store is not None and not isinstance(store, (str, os.PathLike)):
-        return store, False
-    if _name(config, engine) == "lcm" and _is_ignored(config, session_id):
-        return open_store(":memory:"), True
-    return open_store(store, home=config.home, url=config.store.url), True
+def _store(config: Config, store: Store | str | os.PathLike[str] | None) -> tuple[Store, bool]:
+    """Return the store, and whether it was opened here."""
+    if store is None or isinstance(store, (str, os.PathLike)):
+        return open_store(store, home=config.home, url=config.store.url), True
+    return store, False
 
 
-def _name(config: Config, engine: Any) -> str:
-    if isinstance(engine, EngineSource):
-        return engine.name
-    return engine if isinstance(engine, str) else config.context.engine if engine is None else ""
-
-
-def _is_ignored(config: Config, session_id: str) -> bool:
+def is_unkept(config: Config, source: EngineSource | None, session_id: str) -> bool:
+    """Tell whether a conversation is one of `lcm.ignore_sessions`, which our engine of that name does not keep."""
+    if source is None or source.name != LOSSLESS or not source.shipped:
+        return False
     from leporello.lcm.settings import Settings
 
     return Settings.of(config).ignores(session_id)
 
 
-def _source(config: Config, engine: Any, route: Route, store: Store, options: dict[str, Any]) -> EngineSource | None:
+def _source(config: Config, engine: Any, route: Route, **options: Any) -> EngineSource | None:
     """Return where the engine comes from; None when it was handed over itself."""
     if isinstance(engine, ContextEngine):
+        given = sorted(name for name in ("api_key", "api_mode") if options[name] is not None)
+        given += ["llm"] if options["llm"] != "auto" else []
+        if given:
+            raise SessionError(f"an engine that is handed over takes no options: leave out {', '.join(given)}.")
         return None
     if isinstance(engine, EngineSource):
         return engine
-    own_store = {} if config.lcm.store and _name(config, engine) == "lcm" else {"store": store}
     return EngineSource(
         config,
         name=engine,
@@ -237,17 +240,13 @@ def _source(config: Config, engine: Any, route: Route, store: Store, options: di
         provider=route.provider,
         base_url=route.base_url,
         context_length=route.context_length,
-        **own_store,
         **options,
     )
 
 
-def _engine(given: Any, source: EngineSource | None, options: dict[str, Any]) -> tuple[ContextEngine, str]:
+def _engine(given: Any, source: EngineSource | None) -> tuple[ContextEngine, str]:
     """Return the engine, and what the user must know when it is not the one that was asked for."""
     if source is None:
-        if options:
-            names = ", ".join(sorted(options))
-            raise SessionError(f"an engine that is handed over takes no options: leave out {names}.")
         return given, ""
     chosen = source.new_engine()
     name = getattr(chosen, "name", "")
@@ -267,13 +266,12 @@ def _start(config: Config, route: Route, platform: str) -> dict[str, Any]:
 
 
 def _routing(
-    config: Config, asked: Any, engine: ContextEngine, route: Route, options: dict[str, Any]
+    config: Config, asked: Any, engine: ContextEngine, route: Route, llm: LLM | Literal["auto"] | None
 ) -> dict[str, Any]:
     """Decide where the model calls of a plugin go that asks for a summariser in the manner of Hermes Agent."""
     if isinstance(asked, ContextEngine) or type(engine).__module__.startswith(_OURS):
         return {}
-    llm: LLM | None = options["llm"] if "llm" in options else _connected(config, route)
-    return {"llm": llm, "routed": True}
+    return {"llm": _connected(config, route) if llm == "auto" else llm, "routed": True}
 
 
 def _connected(config: Config, route: Route) -> LLM | None:

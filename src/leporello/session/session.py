@@ -11,8 +11,9 @@ with Session.open("my-chat", model="claude-sonnet-5") as session:
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
+from leporello.engine import strict_keywords
 from leporello.errors import SessionError, StoreError
 from leporello.messages import copied, from_anthropic
 from leporello.session import turn
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from leporello.config import Config
     from leporello.engine import CompactionReport, ContextEngine
     from leporello.events import Sink
+    from leporello.llm import LLM
     from leporello.messages import Message, ToolCall
     from leporello.plugins import EngineSource
     from leporello.session import steps
@@ -59,6 +61,7 @@ class Session:
         self._closed = False
 
     @classmethod
+    @strict_keywords
     def open(
         cls,
         session_id: str | None = None,
@@ -75,13 +78,15 @@ class Session:
         owner: str = "",
         platform: str = "library",
         on_event: Sink | None = None,
-        **options: Any,
+        llm: LLM | Literal["auto"] | None = "auto",
+        api_key: str | None = None,
+        api_mode: str | None = None,
     ) -> Session:
         """Open a conversation: a new one without `session_id`, else the one of that name, folded as it was.
 
         What is left out comes from config.yaml. `engine` is a name, an engine or an EngineSource; `store` an address
-        or a Store; `dialect` "openai" or "anthropic", the format of requests and answers. `options` go to the engine
-        (`llm`, for one).
+        or a Store; `dialect` "openai" or "anthropic", the format of requests and answers. `llm` makes the summaries:
+        "auto" as configured, None without a model. `api_key` and `api_mode` are told to the engine.
         """
         opened = open_session(
             session_id,
@@ -97,7 +102,9 @@ class Session:
             owner=owner,
             platform=platform,
             on_event=on_event,
-            options=options,
+            llm=llm,
+            api_key=api_key,
+            api_mode=api_mode,
         )
         session = cls(opened)
         session._begin(system)

@@ -43,6 +43,13 @@ def register(ctx):
 """
 
 
+COUNTS = """
+    with open(__file__ + '.runs', 'a') as file:
+        file.write('run ')
+    ctx.register_hook('x', print)
+"""
+
+
 def test_undo_and_retry(place: Place) -> None:
     place.server.script("The answer is 41.", "The answer is 42.", "Nice weather.")
     with place.chat() as chat:
@@ -158,6 +165,58 @@ def test_compress_with_nothing_to_fold_says_so(place: Place) -> None:
     with place.chat() as chat:
         chat.say("/compress")
         chat.wait_for("nothing was folded: there is nothing to compact yet")
+
+
+def test_a_plugin_that_brings_the_engine_registers_once(place: Place) -> None:
+    """Its command is the one of the engine in use, also after another engine was in between."""
+    place.plugin("hope", ENGINE.rstrip() + COUNTS)
+    place.configure(plugins={"enabled": ["hope"]}, context={"engine": "hopeful"})
+    with place.chat() as chat:
+        chat.say("hello")
+        chat.wait_until(lambda: chat.text().count("hello") == 2, "the echo")
+        assert (place.home / "plugins/hope/__init__.py.runs").read_text() == "run "
+        assert chat.words().count("plugin 'hope' calls register_hook()") == 1
+        chat.say("/engine")
+        chat.wait_for("● hopeful")
+        chat.say("/engine compressor")
+        chat.wait_for("engine   compressor")
+        chat.say("/engine hopeful")
+        chat.wait_until(lambda: chat.text().count("engine   hopeful") == 2, "the engine again")
+        chat.say("hello again")
+        chat.wait_until(lambda: chat.text().count("hello again") == 2, "the echo")
+        chat.say("/hopes")
+        chat.wait_for("the engine in use has seen usage: True")
+
+
+def test_an_engine_that_takes_precedence_is_named_at_the_start(place: Place) -> None:
+    place.plugin("hope", ENGINE.replace('"hopeful"', '"lcm"'))
+    place.configure(plugins={"enabled": ["hope"]}, context={"engine": "lcm"}, lcm={"context_threshold": 0.6})
+    told = "engine 'lcm' is the one of plugin 'hope' in"
+    ran = place.run("Hello")
+    assert (ran.returncode, ran.stderr.count(told)) == (0, 1)
+    with place.chat() as chat:
+        chat.wait_until(chat.listens, "the prompt")
+        assert chat.words().count(told) == 1
+
+
+def test_a_raised_threshold_is_said_at_the_start(place: Place) -> None:
+    model = ("--provider", "openai-codex", "--model", "gpt-5.5", "--base-url", place.server.openai_url)
+    told = "gpt-5.5 on Codex has a window of 272K"
+    ran = place.run(*model, "Hello")
+    assert (ran.returncode, ran.stderr.count(told)) == (0, 1)
+    with place.chat(*model) as chat:
+        chat.say("Hello")
+        chat.wait_until(lambda: chat.text().count("Hello") == 2, "the echo")
+        assert chat.words().count(told) == 1
+
+
+def test_a_provider_without_an_address_says_what_it_needs(place: Place) -> None:
+    (place.home / "config.yaml").unlink(missing_ok=True)
+    ran = place.run("--provider", "openai-codex", "--model", "gpt-5.5", "Hello")
+    assert ran.returncode == 2
+    assert "the address of the provider 'openai-codex' is not known here" in ran.stderr
+    assert "--base-url" in ran.stderr
+    assert "ChatGPT sign-in" in ran.stderr
 
 
 def test_the_commands_of_an_engine_come_and_go_with_it(place: Place) -> None:

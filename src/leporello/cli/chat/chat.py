@@ -19,8 +19,10 @@ from leporello.cli.chat.slash import TABLE, nearest, parse
 from leporello.cli.chat.usage import status_line
 from leporello.cli.chat.view import View
 from leporello.cli.chat.warned import warnings_to
+from leporello.config.engines import BUILT_IN
 from leporello.errors import LeporelloError
-from leporello.plugins.discover import BUILT_IN, discover
+from leporello.plugins.enabled import EnabledPlugins, survey
+from leporello.plugins.hermes.host import serve
 
 if TYPE_CHECKING:
     from leporello.agent import ConfirmationWanted
@@ -54,7 +56,7 @@ class Chat:
     def __init__(self, setting: Setting, screen: Screen) -> None:
         self.screen = screen
         self.view = View(screen)
-        self._enabled = self._enabled_commands(setting)
+        self._enabled = self._run_enabled(setting)
         self._always: set[str] = set()
         self._opened = self._open(setting)
         self._reader = LineReader(setting.config.home / HISTORY, commands=self._meanings)
@@ -72,7 +74,7 @@ class Chat:
     @property
     def plugin_commands(self) -> dict[str, Command]:
         """The commands of enabled plugins, and of the engine in use; a name that the chat has itself stays its own."""
-        commands = {**self._enabled, **self._opened.source.commands}
+        commands = {**self._enabled.commands, **self._opened.source.commands}
         return {name: command for name, command in commands.items() if name not in TABLE}
 
     def greet(self, *, local: bool) -> None:
@@ -165,7 +167,7 @@ class Chat:
 
     def engines(self) -> list[str]:
         """Name the engines that can be chosen."""
-        found = discover(self._opened.setting.config)
+        found = survey(self._opened.setting.config, self._enabled)
         usable = {one.name for one in found if one.kind != "plugin" and not one.problem}
         return sorted(usable | {self.engine_name})
 
@@ -193,21 +195,24 @@ class Chat:
         self._opened.agent.stop()
 
     def _open(self, setting: Setting, **ready: Any) -> Opened:
-        return opened(setting, on_event=self.view.take, confirm=self._confirm, **ready)
+        return opened(setting, on_event=self.view.take, confirm=self._confirm, enabled=self._enabled, **ready)
 
-    def _enabled_commands(self, setting: Setting) -> dict[str, Command]:
-        commands, problems = plugin_commands.enabled_commands(setting.config)
+    def _run_enabled(self, setting: Setting) -> EnabledPlugins:
+        """Let the enabled plugins register, whichever engine is chosen, and say what is odd about them."""
+        serve(setting.config)
+        enabled = EnabledPlugins(setting.config)
+        commands = enabled.commands
         for name in commands.keys() & TABLE.keys():
-            problems.append(f"/{name} of the plugin '{commands[name].plugin}' is left out: the chat has its own")
-        for problem in problems:
+            self.screen.notice(f"/{name} of the plugin '{commands[name].plugin}' is left out: the chat has its own")
+        for problem in enabled.news():
             self.screen.notice(problem)
-        return commands
+        return enabled
 
     def _reopen(self, setting: Setting, session_id: str | None = None) -> None:
         """Close the conversation and open it, or another, anew; what cannot be opened is found out before."""
         before = self._opened
         setting = replace(setting, session_id=session_id or self.session.id)
-        source = engine_source(setting, setting.route(), before.store)
+        source = engine_source(setting, setting.route(), before.store, self._enabled)
         before.claim.take(str(setting.session_id))
         with interrupts(_finish_first):
             before.agent.close()

@@ -19,6 +19,7 @@ from leporello.llm.connect import DEFAULT_MODELS
 from leporello.plugins import EngineSource
 from leporello.plugins.make import known_window
 from leporello.session import Session
+from leporello.session.opening import is_unkept
 from leporello.store import open_store
 from leporello.tokens import DEFAULT_WINDOW
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from leporello.config import Config
     from leporello.engine import ContextEngine
     from leporello.events import Sink
+    from leporello.plugins.enabled import EnabledPlugins
     from leporello.store import Store
 
 WITHOUT_A_KEY: Final = (
@@ -163,11 +165,12 @@ def newest(setting: Setting) -> str:
     return info.key
 
 
-def engine_source(setting: Setting, route: MainRoute, store: Store) -> ReadySource:
+def engine_source(
+    setting: Setting, route: MainRoute, store: Store, enabled: EnabledPlugins | None = None
+) -> ReadySource:
     """Return where the conversation's engine comes from; one that was asked for by name must be usable."""
     config = setting.config
     name = setting.engine or config.context.engine
-    own_store = {} if name == "lcm" and config.lcm.store else {"store": store}
     window = setting.context_length or known_window(config, route.model, route.provider) or DEFAULT_WINDOW
     source = ReadySource(
         config,
@@ -176,7 +179,8 @@ def engine_source(setting: Setting, route: MainRoute, store: Store) -> ReadySour
         provider=route.provider,
         base_url=route.base_url,
         context_length=window,
-        **own_store,
+        store=store,
+        enabled=enabled,
         **setting.llm,
     )
     if setting.engine:
@@ -192,15 +196,18 @@ def opened(
     source: EngineSource | None = None,
     store: Store | None = None,
     claim: Claim | None = None,
+    enabled: EnabledPlugins | None = None,
 ) -> Opened:
     """Open the conversation; one that is open in another terminal is a `SessionError`."""
     route = setting.route()
     tools = toolbox(setting)
-    kept = store or _store(setting)
+    kept = store or open_store(setting.address, home=setting.config.home, url=setting.config.store.url)
     own = claim or Claim(setting.config.home, kept.url)
     if setting.session_id:
         own.take(setting.session_id)
-    chosen = source or engine_source(setting, route, kept)
+    chosen = source or engine_source(setting, route, kept, enabled)
+    if store is None and setting.session_id and is_unkept(setting.config, chosen, setting.session_id):
+        kept = open_store(":memory:")
     session = Session.open(
         setting.session_id,
         model=route.model,
@@ -223,17 +230,6 @@ def opened(
 def toolbox(setting: Setting) -> Toolbox:
     """Return what the model may do."""
     return Toolbox(default_tools(Workspace(setting.workspace)) if setting.tools else ())
-
-
-def _store(setting: Setting) -> Store:
-    """Open the store; a conversation that the lossless engine shall not keep has one in memory."""
-    from leporello.lcm.settings import Settings
-
-    config = setting.config
-    lossless = (setting.engine or config.context.engine) == "lcm"
-    if lossless and setting.session_id and Settings.of(config).ignores(setting.session_id):
-        return open_store(":memory:")
-    return open_store(setting.address, home=config.home, url=config.store.url)
 
 
 def _agree(_wanted: object) -> bool:

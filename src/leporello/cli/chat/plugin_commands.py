@@ -1,4 +1,4 @@
-"""Slash commands that plugins register, whichever engine is chosen."""
+"""Runs the slash commands that plugins register."""
 
 from __future__ import annotations
 
@@ -6,24 +6,8 @@ import asyncio
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from leporello.plugins.discover import BUILT_IN
-from leporello.plugins.hermes.host import serve
-from leporello.plugins.make import Making
-from leporello.plugins.search import Search
-
 if TYPE_CHECKING:
-    from leporello.config import Config
     from leporello.plugins import Command
-
-
-def enabled_commands(config: Config) -> tuple[dict[str, Command], list[str]]:
-    """Let the enabled plugins register, and return their commands and what went wrong on the way."""
-    if not config.plugins.enabled:
-        return {}, []
-    serve(config)
-    search = Search(BUILT_IN, config, Making.of(config, {}))
-    search.registered()
-    return search.commands, [*map(str, search.failures), *search.notes]
 
 
 def call(command: Command, argument: str) -> str:

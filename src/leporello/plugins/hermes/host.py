@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.config import Config
+from leporello.config.engines import LOSSLESS
 from leporello.config.home import home_folder
 
 if TYPE_CHECKING:
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_TOKENS = 4096
 NO_MODEL = (
-    "no model is configured for summaries: set OPENAI_API_KEY, ANTHROPIC_API_KEY or OPENROUTER_API_KEY, or name an "
-    "OpenAI-compatible server with `leporello config set auxiliary.compression.base_url URL`"
+    "no model is configured for summaries: set OPENAI_API_KEY, ANTHROPIC_API_KEY or OPENROUTER_API_KEY, or name a "
+    "model of an OpenAI-compatible server, auxiliary.compression.model, and its address, auxiliary.compression.base_url"
 )
 
 
@@ -78,9 +79,10 @@ def call_llm(
 
 
 def load_config() -> dict[str, Any]:
-    """Return the whole configuration as plain values, the blocks of engines included."""
+    """Return the whole configuration as plain values; the blocks of engines are as the file gives them."""
     config = _config()
-    return config.model_dump(mode="json") | {name: config.block(name) for name in config.engine_blocks()}
+    engines = {name: config.engine_block(name) for name in config.given_blocks()}
+    return config.model_dump(mode="json", exclude={LOSSLESS}) | engines
 
 
 def get_hermes_home() -> Path:
