@@ -86,18 +86,20 @@ class Messages(Part):
 
         With `full` messages that the host took back count as undone even when nothing new follows them.
         """
-        reading = None if full else self._readings.get((owner, conversation))
+        reading = self._readings.get((owner, conversation))
         with self._db.read() as connection:
             found = find(connection, conversation, owner) or _NEW
-            plan = _plan(connection, found, messages, reading, settle=full)
+            plan = _plan(connection, found, messages, reading, quick=not full, settle=full)
         version = found.version
         stored: dict[int, int] = {}
         if plan.added or plan.superseded or found.ended:
             prepared = _prepared(plan, messages)
-            plan, stored, version = self._store(conversation, owner, messages, found, plan, prepared, settle=full)
+            plan, stored, version = self._store(
+                conversation, owner, messages, found, plan, prepared, reading, full=full
+            )
         origins = _origins(plan, stored)
-        longer = remembered(messages, plan, origins, version, reading) if plan.settled else None
-        self._remember((owner, conversation), longer)
+        if plan.settled:
+            self._remember((owner, conversation), remembered(messages, plan, origins, version, reading))
         return _ingested(plan, origins, stored, len(messages))
 
     def handed_out(
@@ -192,8 +194,9 @@ class Messages(Part):
         found: Conversation,
         plan: Plan,
         prepared: dict[int, Prepared],
+        reading: Reading | None,
         *,
-        settle: bool,
+        full: bool,
     ) -> tuple[Plan, dict[int, int], Version]:
         """Carry out a plan, made anew when somebody else wrote in between; return it, new numbers, and the version."""
         with self._db.write() as connection:
@@ -201,7 +204,7 @@ class Messages(Part):
             if plan.crowded:
                 _renumber(connection, now.id)
             if plan.crowded or now.revision != found.revision:
-                plan = _plan(connection, now, messages, None, settle=settle)
+                plan = _plan(connection, now, messages, reading, quick=False, settle=full)
                 prepared = _prepared(plan, messages)
             rows = [(prepared[addition.index], addition.place) for addition in plan.added]
             _supersede(connection, now.id, plan.superseded)
@@ -268,14 +271,15 @@ def _plan(
     messages: Sequence[Message],
     reading: Reading | None,
     *,
+    quick: bool,
     settle: bool,
 ) -> Plan:
     """Decide what a list means; without an earlier reading, or when it got shorter, by the whole list."""
     history = SQLiteHistory(connection, found.id)
-    quick = None
-    if reading is not None and len(messages) >= reading.length:
-        quick = quick_plan(history, messages, reading, found.version)
-    return quick or full_plan(history, messages, settle=settle)
+    plan = None
+    if quick and reading is not None and len(messages) >= reading.length:
+        plan = quick_plan(history, messages, reading, found.version)
+    return plan or full_plan(history, messages, reading=reading, settle=settle)
 
 
 def _prepared(plan: Plan, messages: Sequence[Message]) -> dict[int, Prepared]:
