@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from leporello.messages import Message
 
@@ -191,6 +191,8 @@ class SearchFilter:
     since: float | None = None
     until: float | None = None
     superseded: bool = False
+    without: tuple[str, ...] = ()
+    """Ids of messages that do not count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,6 +281,12 @@ class Store(Protocol):
 
     def neighbours(self, id: str, *, before: int, after: int, owner: str = "") -> list[Stored]:  # noqa: A002 - its name
         """Return a message with those around it, in live order."""
+
+    def asking(self, conversation: str, tools: Collection[str], *, owner: str = "") -> tuple[str, ...]:
+        """Return the ids of a call of these tools that waits for its result, and of what led to it in its turn.
+
+        That is the question, and the calls of these tools since then with their results. Empty when none waits.
+        """
 
     # the DAG
 

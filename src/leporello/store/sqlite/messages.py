@@ -10,6 +10,7 @@ from leporello.messages import fingerprint
 from leporello.store.match import full_plan
 from leporello.store.protocol import Ingested
 from leporello.store.quick import RUN, extended, quick_plan, remembered
+from leporello.store.seen import raw_calls
 from leporello.store.sqlite.history import SQLiteHistory
 from leporello.store.sqlite.part import Conversation, Part, chunks, find, number_of, opened, placeholders, to_json
 from leporello.store.sqlite.reading import load
@@ -19,7 +20,7 @@ from leporello.store.sqlite.writing import are_named, call_names, insert, prepar
 if TYPE_CHECKING:
     import sqlite3
     from collections import OrderedDict
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from leporello.messages import Message
     from leporello.store.known import Origins, Plan
@@ -186,6 +187,21 @@ class Messages(Part):
                 numbers = [*_beside(connection, row, "<", before), number, *_beside(connection, row, ">", after)]
             return list(load(connection, numbers, owner=owner).values())
 
+    def asking(self, conversation: str, tools: Collection[str], *, owner: str = "") -> tuple[str, ...]:
+        """Return the ids of a call of these tools that waits for its result, and of what led to it in its turn."""
+        with self._db.read() as connection:
+            found = find(connection, conversation, owner)
+            rows = connection.execute(
+                "SELECT id, role, tool FROM messages WHERE conversation = ? AND state = 0 AND kind = 0"
+                " ORDER BY place DESC, id DESC",
+                (found.id if found else 0,),
+            )
+            turn = _newest_turn(rows)
+            calling = next((row for row in turn if row[1] == "assistant"), None)
+            if calling is None or not _waits(connection, calling[0], turn.index(calling), tools):
+                return ()
+        return tuple(f"m{id_}" for id_, role, tool in turn if role == "user" or not _is_apart(tool, tools))
+
     def _store(
         self,
         conversation: str,
@@ -255,6 +271,27 @@ class Messages(Part):
             with self._db.read() as connection:
                 page = load(connection, numbers[start : start + PAGE])
             yield from page.values()
+
+
+def _newest_turn(newest_first: Iterable[tuple[int, str, str]]) -> list[tuple[int, str, str]]:
+    """Return number, role and tools of the messages back to the newest one of the user."""
+    turn = []
+    for row in newest_first:
+        turn.append(row)
+        if row[1] == "user":
+            break
+    return turn
+
+
+def _waits(connection: sqlite3.Connection, calling: int, results: int, tools: Collection[str]) -> bool:
+    """Tell whether a message with so many results behind it calls one of the tools, and has more calls than these."""
+    names = [name for _, name, _ in raw_calls(load(connection, [calling])[calling].message)]
+    return len(names) > results and not _is_apart(" ".join(names), tools)
+
+
+def _is_apart(tool: str, tools: Collection[str]) -> bool:
+    """Tell whether none of these tools is called, or answers, in a message."""
+    return not any(name in tools for name in tool.split())
 
 
 def _keep(memory: OrderedDict[_K, _V], key: _K, value: _V) -> None:
