@@ -35,7 +35,12 @@ def in_every_place(text: str) -> Message:
 
 def texts_of(message: Message) -> list[str]:
     arguments: dict[str, Any] = json.loads(message["tool_calls"][0]["function"]["arguments"])
-    return [message["content"][0]["text"], message["reasoning_content"], arguments["text"], arguments["deep"][0]["text"]]
+    return [
+        message["content"][0]["text"],
+        message["reasoning_content"],
+        arguments["text"],
+        arguments["deep"][0]["text"],
+    ]
 
 
 def check(text: str, limits: Sequence[int], where: str = FOLDED) -> None:

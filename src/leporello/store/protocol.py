@@ -329,8 +329,8 @@ class Store(Protocol):
     def record_request(self, conversation: str, request: Request, *, owner: str = "") -> int:
         """Write a journal row for a request that only added to the window's end; its version stays."""
 
-    def requests(self, conversation: str, *, owner: str = "", last: int | None = None) -> list[Request]:
-        """Return journal rows, oldest first."""
+    def requests(self, conversation: str, *, owner: str = "", last: int | None = None, after: int = 0) -> list[Request]:
+        """Return journal rows, oldest first: the newest `last` of them, behind the one with the number `after`."""
 
     # artifacts
 

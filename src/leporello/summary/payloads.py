@@ -27,8 +27,8 @@ def shorten(message: Message, limit: int, *, where: str = FOLDED) -> Message:
     changed: dict[str, Any] = {}
     content = message.get("content")
     if isinstance(content, str):
-        if (shorter := _shorter(content, limit, where)) is not content:
-            changed["content"] = shorter
+        if (text := _shorter(content, limit, where)) is not content:
+            changed["content"] = text
     elif isinstance(content, list):
         parts = [_shorter_part(part, limit, where) for part in content]
         if any(new is not old for new, old in zip(parts, content, strict=True)):
@@ -39,8 +39,8 @@ def shorten(message: Message, limit: int, *, where: str = FOLDED) -> Message:
         if any(new is not old for new, old in zip(shorter, calls, strict=True)):
             changed["tool_calls"] = shorter
     reasoning = message.get("reasoning_content")
-    if isinstance(reasoning, str) and (shorter := _shorter(reasoning, limit, where)) is not reasoning:
-        changed["reasoning_content"] = shorter
+    if isinstance(reasoning, str) and (text := _shorter(reasoning, limit, where)) is not reasoning:
+        changed["reasoning_content"] = text
     return {**message, **changed} if changed else message
 
 

@@ -84,13 +84,13 @@ class Windows(Part):
             found = opened(connection, conversation, owner, self._clock())
             return write_request(connection, found.id, request, self._clock())
 
-    def requests(self, conversation: str, *, owner: str = "", last: int | None = None) -> list[Request]:
-        """Return journal rows, oldest first; `last` limits them to the newest."""
+    def requests(self, conversation: str, *, owner: str = "", last: int | None = None, after: int = 0) -> list[Request]:
+        """Return journal rows, oldest first: the newest `last` of them, behind the one with the number `after`."""
         with self._db.read() as connection:
             found = find(connection, conversation, owner)
             rows = connection.execute(
-                f"SELECT {_COLUMNS} FROM requests WHERE conversation = ? ORDER BY number DESC LIMIT ?",
-                (found.id if found else 0, -1 if last is None else last),
+                f"SELECT {_COLUMNS} FROM requests WHERE conversation = ? AND number > ? ORDER BY number DESC LIMIT ?",
+                (found.id if found else 0, after, -1 if last is None else last),
             ).fetchall()
         return [_request(row) for row in reversed(rows)]
 
