@@ -1,4 +1,4 @@
-"""An engine or a store that nobody closes leaves nothing in the log: not when it is dropped, not when the process ends."""
+"""An engine or a store that nobody closes leaves nothing in the log, neither when it is dropped nor at the exit."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 MODEL = "claude-sonnet-5"
 USAGE = {"prompt_tokens": 1_000, "completion_tokens": 100, "total_tokens": 1_100}
 SUMMARY = Completion(text="## Goal\nPut the yard in order.", usage=USAGE, model=MODEL)  # type: ignore[arg-type]
-EACH = cost(USAGE, MODEL, "anthropic")
+EACH = cost(USAGE, MODEL, "anthropic") or 0.0
 PICTURE: dict[str, Any] = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 ENGINES = ("compressor", "lcm")
 
@@ -200,7 +200,7 @@ def test_summaries_of_the_background_are_in_the_reports_and_in_the_sums(
                 break
         usage = session.usage()
     assert sum(report.model_calls for report in reports) == len(llm.calls) > 0
-    assert sum(report.cost_usd for report in reports) == pytest.approx(EACH * len(llm.calls))
+    assert sum(report.cost_usd or 0.0 for report in reports) == pytest.approx(EACH * len(llm.calls))
     assert usage.conversation.engine_calls == len(llm.calls)
     assert usage.compactions == sum(report.status == "folded" for report in reports)
 

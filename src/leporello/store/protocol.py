@@ -93,6 +93,23 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Level:
+    """How many published nodes a level of the DAG has, and how many of them carry a certain note."""
+
+    level: int
+    nodes: int
+    noted: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Covered:
+    """What a node and those under it cover, in order, and how many messages that is."""
+
+    covers: tuple[Cover, ...]
+    messages: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Window:
     """A conversation's window: its version and its items in order."""
 
@@ -142,11 +159,12 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationInfo:
-    """A conversation in a list."""
+    """A conversation in a list; `messages` are the live ones, and `tokens` what they weigh."""
 
     key: str
     owner: str
     messages: int
+    tokens: int
     superseded: int
     nodes: int
     created: float
@@ -299,6 +317,12 @@ class Store(Protocol):
     def node(self, id: str, *, owner: str = "") -> Node | None:  # noqa: A002 - its name
         """Return one node."""
 
+    def levels(self, conversation: str, note: str, *, owner: str = "") -> list[Level]:
+        """Count the published nodes by level, and those that carry a note in `meta`; the lowest level first."""
+
+    def covered(self, id: str, *, owner: str = "") -> Covered:  # noqa: A002 - its name
+        """Return what a node and those under it cover; nothing for one that there is not."""
+
     def covering(self, ids: Sequence[str], *, owner: str = "") -> dict[str, str]:
         """Map message ids to the id of the published leaf that covers each; those in no leaf are left out."""
 
@@ -329,8 +353,19 @@ class Store(Protocol):
     def record_request(self, conversation: str, request: Request, *, owner: str = "") -> int:
         """Write a journal row for a request that only added to the window's end; its version stays."""
 
-    def requests(self, conversation: str, *, owner: str = "", last: int | None = None, after: int = 0) -> list[Request]:
+    def requests(
+        self,
+        conversation: str,
+        *,
+        owner: str = "",
+        reason: str | None = None,
+        last: int | None = None,
+        after: int = 0,
+    ) -> list[Request]:
         """Return journal rows, oldest first: the newest `last` of them, behind the one with the number `after`."""
+
+    def spent(self, conversation: str, reasons: Sequence[str], *, owner: str = "") -> tuple[float, int]:
+        """Add up the cost of journal rows with these reasons; returns it, and how many rows have none."""
 
     # artifacts
 
