@@ -28,6 +28,7 @@ BENCHMARKS = {
     "store": Benchmark(shows="append, ingest, disk and memory beside bare SQLite", data=""),
     "search": Benchmark(shows="latency and needles among 100,000 messages beside bare FTS5"),
     "lcm": Benchmark(shows="the lossless engine: a turn, a fold, prompts"),
+    "lcm_tools": Benchmark(shows="the tools of the lossless engine at 1,000 and 100,000 messages"),
     "caching": Benchmark(shows="cache markers beside a deep copy, cache reads over 300 turns", data="tau-bench"),
     "threshold": Benchmark(shows="what lcm costs with threshold auto, beside a sweep of fixed ones"),
     "session": Benchmark(shows="what a turn costs beside the model, at 1,000 and 10,000 messages"),

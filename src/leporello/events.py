@@ -19,11 +19,17 @@ class Event:
 
 @dataclass(frozen=True, kw_only=True)
 class CompactionStarted(Event):
-    """An engine began to fold."""
+    """An engine began to fold.
+
+    `tokens` is the plain estimate of the messages alone, what `CompactionFinished` calls `tokens_before`;
+    `prompt_tokens` the size of the whole request that led to it (system prompt, tools and messages, by the provider's
+    count as far as there is one), 0 when nobody named it.
+    """
 
     reason: str
     messages: int
     tokens: int
+    prompt_tokens: int = 0
 
     def __str__(self) -> str:
         return f"compacting {self.messages} messages, {self.tokens:,} tokens ({self.reason})"
@@ -31,7 +37,11 @@ class CompactionStarted(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class CompactionFinished(Event):
-    """A fold came to an end, with whatever outcome `status` names."""
+    """A fold came to an end, with whatever outcome `status` names.
+
+    `tokens_before` and `tokens_after` are the plain estimate of the messages alone, without tools. `model_calls` and
+    `cost_usd` are for the summaries of this fold, those that were written in the background before it too.
+    """
 
     status: str
     reason: str

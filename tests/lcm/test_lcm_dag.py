@@ -11,7 +11,6 @@ from leporello.lcm.dag import (
     flat_text,
     group_to_condense,
     is_full,
-    leaves_under,
     pack,
     roots,
 )
@@ -117,7 +116,6 @@ def test_the_tops_are_what_nothing_else_covers_oldest_first() -> None:
     nodes = [node("n1", first=1), node("n2", first=2), node("n3", first=3), node("n4", 1, children=("n1", "n2"))]
     assert [top.id for top in roots(nodes)] == ["n4", "n3"]
     assert ancestors([*nodes, node("n5", 2, children=("n4",))], ["n1"]) == {"n4", "n5"}
-    assert [leaf.id for leaf in leaves_under({n.id: n for n in nodes}, nodes[3])] == ["n1", "n2"]
 
 
 def test_condensing_takes_the_oldest_full_run_of_the_lowest_level() -> None:

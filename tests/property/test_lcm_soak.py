@@ -171,6 +171,7 @@ class Host:
         """Fold, and take over the window."""
         engine = self.engine
         tokens = count_messages(self.messages) + TOOLS
+        calls = self._calls()
         self.messages = engine.compress(self.messages, current_tokens=tokens, force=force)
         report = engine.last_compaction
         assert report is not None
@@ -179,10 +180,15 @@ class Host:
                 window=list(self.messages),
                 tokens=count_messages(self.messages) + TOOLS,
                 threshold=engine.threshold_tokens,
-                calls=report.model_calls,
+                calls=self._calls() - calls,
                 resumed=shown(engine.store, engine.conversation),
             )
             self.folds.append(fold)
+
+    def _calls(self) -> int:
+        """Return how often the model was called; a report counts the calls of the background too."""
+        llm = self.engine._summariser.llm
+        return len(llm.calls) if isinstance(llm, ScriptedLLM) else 0
 
     def finish(self, conversation: Conversation) -> None:
         """Fold with the model, and go on as long as something is left to be written again."""
@@ -378,6 +384,11 @@ class Impatient(Host):
     def _send(self) -> None:
         super()._send()
         self.background.waiting.clear()
+
+    def _calls(self) -> int:
+        """Return how often the model was called; a report counts the calls of the background too."""
+        llm = self.engine._summariser.llm
+        return len(llm.calls) if isinstance(llm, ScriptedLLM) else 0
 
     def finish(self, conversation: Conversation) -> None:
         self.background.waiting.clear()

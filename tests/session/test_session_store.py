@@ -425,7 +425,8 @@ def test_an_answer_and_the_row_of_its_request_are_stored_together_or_not_at_all(
     session.request()
     session.record(answer("Well."))
     assert [m["content"] for m in stored(session)] == ["Hello", "Hi.", "How are you?", "Well."]
-    (row,) = store.requests(session.id)
+    late, row = store.requests(session.id)
+    assert late.added == ()
     assert [item["m"] for item in row.added] == ["m1", "m2", "m3"]
 
 

@@ -1,4 +1,4 @@
-"""A host that adds, edits, undoes, clears, drops, folds, deletes and restarts, in any order: the store keeps up."""
+"""A host that adds, edits, undoes, clears, drops, forgets, deletes and restarts, in any order: the store keeps up."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Host(RuleBasedStateMachine):
     def edit(self, share: float) -> None:
         dropped = len(self.live) > len(self.listed)  # then nobody can tell what a first message that is new replaces
         plain = [n for n, m in enumerate(self.listed) if m["role"] != "tool" and not (dropped and n == 0)]
-        if plain:
+        if plain and len(self.listed) > 1:  # a list that shares nothing with the history is a new beginning
             index = plain[int(share * (len(plain) - 1))]
             edited = self._new(self.listed[index]["role"])
             self.live[len(self.live) - len(self.listed) + index] = edited
@@ -90,6 +90,12 @@ class Host(RuleBasedStateMachine):
     def restart(self) -> None:
         self.store._readings.clear()
         self._hand_over(full=False)
+
+    @rule(kinds=st.lists(st.sampled_from(["user", "assistant"]), min_size=1, max_size=3), full=st.booleans())
+    def forget_and_begin_anew(self, kinds: list[str], full: bool) -> None:
+        self.store._readings.clear()
+        self.listed = []
+        self.add(kinds, full)
 
     @rule(first=st.integers(1, 40), length=st.integers(0, 3))
     def delete(self, first: int, length: int) -> None:

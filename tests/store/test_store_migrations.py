@@ -68,6 +68,34 @@ def test_an_old_file_is_brought_up_to_date_with_everything_in_it(tmp_path: Path)
             assert connection.execute("PRAGMA user_version").fetchone() == (max(migrations.versions()),)
 
 
+def test_an_old_file_gets_counters_that_go_on_counting(tmp_path: Path) -> None:
+    old_file(tmp_path / "old.db")
+    with closing(sqlite3.connect(tmp_path / "old.db")) as connection, connection:
+        connection.execute("UPDATE messages SET state = 1 WHERE id = 2")
+    with SQLiteStore(tmp_path / "old.db") as store:
+        info = store.info("c")
+        assert info is not None
+        assert (info.messages, info.tokens, info.superseded) == (2, 2, 1)
+        store.append("c", [{"role": "assistant", "content": "a new answer"}])
+        store.supersede("c", ["m3"])
+        store.delete("c", first=1, last=1)
+        info = store.info("c")
+        assert info is not None
+        assert (info.messages, info.superseded) == (1, 2)
+        assert [row.tokens for row in store.messages("c")] == [info.tokens]
+        assert problems(store) == []
+
+
+@pytest.mark.parametrize("counter", ["live", "live_tokens", "superseded"])
+def test_the_checks_catch_a_counter_that_is_wrong(tmp_path: Path, counter: str) -> None:
+    old_file(tmp_path / "old.db")
+    with SQLiteStore(tmp_path / "old.db") as store:
+        assert problems(store) == []
+        with store._db.write() as connection:
+            connection.execute(f"UPDATE conversations SET {counter} = {counter} + 1")  # noqa: S608 - a name of ours
+        assert [finding.where for finding in store.check_file()] == ["c"]
+
+
 def test_an_old_file_still_knows_what_an_engine_wrote(tmp_path: Path) -> None:
     old_file(tmp_path / "old.db")
     with SQLiteStore(tmp_path / "old.db") as store:

@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from itertools import compress, count
 from operator import is_not
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from leporello.messages import fingerprint, is_system
 from leporello.tokens import count_message, count_tools
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+NOT_MOVED: Final = ("first request", "grew", "unchanged", "cut back")
 
 
 @dataclass(frozen=True, kw_only=True)

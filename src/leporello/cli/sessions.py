@@ -16,6 +16,8 @@ from leporello.cli.shown import counted, moment, on_one_line, print_json, timest
 from leporello.cli.store_options import conversation, json_option, opened, owner_option, store_option
 from leporello.lcm.dag import flat_text
 from leporello.messages.visible import visible
+from leporello.session.accounts import totals
+from leporello.session.windows import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -177,15 +179,17 @@ def _described(info: ConversationInfo) -> dict[str, Any]:
 
 
 def _folded(store: Store, info: ConversationInfo) -> dict[str, Any]:
-    """Say what stands in the window, and what the journal knows."""
+    """Say what stands in the window, and what the journal knows: the figures of `Session.usage()`."""
     items = store.window(info.key, owner=info.owner).items
-    requests = store.requests(info.key, owner=info.owner)
+    saved = load(store, info.key, info.owner)
+    known = totals(store.requests(info.key, owner=info.owner))
+    spent = asdict(known.spent)
     return {
-        "window_messages": sum("m" in item for item in items),
+        "window_messages": len(saved.lines) + len(saved.later),
         "window_nodes": [item["n"] for item in items if "n" in item],
-        "requests": len(requests),
-        "compactions": sum(request.reason == "fold" for request in requests),
-        "cost_usd": sum(request.cost_usd or 0.0 for request in requests),
+        "compactions": known.compactions,
+        "prefix_moves": known.prefix_moves,
+        **spent,
     }
 
 

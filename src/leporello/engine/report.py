@@ -14,7 +14,9 @@ class CompactionReport:
 
     `status` is "folded", "unchanged" (nothing to do), "refused" (a result was not good enough to use) or "fallback"
     (folded, but without the model that was asked for). `unfoldable` holds the indexes of messages in the result that
-    alone keep it above the threshold.
+    alone keep it above the threshold. `tokens_before` and `tokens_after` are the plain estimate of the messages alone,
+    without tools. `model_calls` and `cost_usd` are for all summaries that it used, those written in the background too;
+    `cost_usd` is None when a price is not known.
     """
 
     status: Status

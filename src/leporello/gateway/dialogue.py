@@ -64,7 +64,7 @@ class Dialogue:
     @property
     def folds(self) -> int:
         """How often the conversation was folded."""
-        return self._talk.accounts.compactions
+        return self._talk.accounts.conversation.compactions
 
     def take(self, asked: Asked) -> dict[str, Any] | None:
         """Store what is new and return the folded request; None when the client's own can be sent as it is.

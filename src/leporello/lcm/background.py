@@ -12,6 +12,8 @@ import threading
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from leporello.errors import StoreError
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -69,6 +71,8 @@ class Pool:
                 work, whose = self._waiting.popleft()
             try:
                 work()
+            except StoreError as error:  # it is closed, gone or in use by others; the row comes back
+                _log.info("work in the background was put off: %s", error)
             except Exception:  # noqa: BLE001 - one failed piece of work must not end the thread; it is reported
                 _log.exception("work in the background failed; its row in the store comes back")
             finally:

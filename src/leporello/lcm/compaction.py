@@ -9,7 +9,7 @@ from leporello.lcm.dag import Coverage, seqs_of
 from leporello.lcm.fold import Fold, Folded, usable
 from leporello.lcm.view import View, choose_tail, longer_tail, view
 from leporello.lcm.window import Assembled, Held, assemble, block_tokens, frame_tokens
-from leporello.lcm.writing import PAID, SMALLEST_TEXT
+from leporello.lcm.writing import SMALLEST_TEXT
 from leporello.messages import Message, role_of, unread_start
 from leporello.store.protocol import Request, Window
 from leporello.summary.squeeze import Room
@@ -108,8 +108,8 @@ class Compaction:
             reason = run.targets.not_worth_it if folded else "nothing before the newest messages to fold"
             return Outcome(messages=seen.valid, status=status, reason=reason)
         for node in prepared:
-            if node.id in dag.publish:
-                run.allowance.charge(node.meta.get(PAID, 0.0))
+            if node.id in dag.publish or node.id in dag.retire:
+                run.allowance.add(node)
         self._save(window, assembled, dag, run, after)
         status = "fallback" if run.allowance.fallback else "folded"
         return Outcome(

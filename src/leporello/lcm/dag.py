@@ -193,13 +193,6 @@ def ancestors(nodes: Sequence[Node], ids: Iterable[str]) -> set[str]:
     return above
 
 
-def leaves_under(nodes: dict[str, Node], node: Node) -> list[Node]:
-    """Return the leaves under a node, oldest first; a leaf is its own."""
-    if not node.children:
-        return [node]
-    return [leaf for child in node.children if child in nodes for leaf in leaves_under(nodes, nodes[child])]
-
-
 def group_to_condense(tops: Sequence[Node], fan_in: int) -> list[Node]:
     """Choose neighbours to become one node: the oldest full run of one level, else any run of one, else the oldest two.
 

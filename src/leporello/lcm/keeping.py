@@ -183,6 +183,17 @@ class Keeping:
         live = [row for row in rows.values() if not (row.system or row.superseded or row.seq in coverage)]
         return sorted(live, key=lambda row: (row.place, row.seq))
 
+    def unfolded(self, window: Window, tops: Sequence[Node]) -> tuple[int, int]:
+        """Count the messages that stand behind the nodes of a window, and their tokens; all of them without nodes."""
+        if not tops:
+            info = self.store.info(self.conversation, owner=self.owner)
+            return (info.messages, info.tokens) if info else (0, 0)
+        kept = [row for row in self.get(item.get("m") for item in window.items).values() if not row.system]
+        last = max(*(row.seq for row in kept), *(node.last_seq for node in tops), 0)
+        newer = self.store.messages(self.conversation, owner=self.owner, first=last + 1)
+        live = [*(row for row in kept if not row.superseded), *newer]
+        return len(live), sum(row.tokens for row in live)
+
     def spent(self, reason: str, usage: Mapping[str, Any], cost_usd: float | None) -> None:
         """Note in the journal what a model was paid for beside the conversation; the window stays as it is."""
         here = len(self.window().items)

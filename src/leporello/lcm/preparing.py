@@ -7,6 +7,7 @@ process comes first, and comes back when a process dies. A model that is away is
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -15,7 +16,7 @@ from leporello.lcm.dag import FULL, Coverage, Piece, covers_of, group_to_condens
 from leporello.lcm.fold import budget_over, pieces_of
 from leporello.lcm.keeping import tops_of
 from leporello.lcm.window import block_tokens
-from leporello.lcm.writing import PAID, REMAKE, Allowance, Writer
+from leporello.lcm.writing import CALLS, PAID, REMAKE, Allowance, Writer
 from leporello.messages import groups, role_of
 from leporello.store.protocol import Cover
 
@@ -55,6 +56,8 @@ class Preparing:
         self._stopped = False
         self._undone = False
         self._room = 0
+        self._unnoted: deque[tuple[int, float | None]] = deque()
+        """Calls that came to nothing, and what they cost: they are noted on the next node."""
 
     def plan(self, budgets: Budgets) -> int:
         """Put down the leaves that are full and not prepared yet, and have them written.
@@ -104,6 +107,7 @@ class Preparing:
                 self._plan_condensed()
             else:
                 self._undone = True
+                self._unnoted.append(allowance.bill())
         self._undone = self._undone or not allowance.open
 
     def _claimed(self, seconds: float) -> Job | None:
@@ -154,7 +158,7 @@ class Preparing:
         return replace(better, meta={**better.meta, "replaces": node.id})
 
     def _kept(self, node: Node | None, allowance: Allowance) -> bool:
-        """Keep a node with what was paid for it, also for those before it that came to nothing.
+        """Keep a node with what was spent for it, also for those before it that came to nothing.
 
         False when the model is away; a few words that are quoted need none.
         """
@@ -162,8 +166,12 @@ class Preparing:
             return True
         if node.meta.get(REMAKE):
             return False
-        paid, allowance.cost_usd = allowance.cost_usd, 0.0
-        noted = replace(node, meta={**node.meta, PAID: paid})
+        calls, cost_usd = allowance.bill()
+        while self._unnoted:
+            more, paid = self._unnoted.popleft()
+            calls += more
+            cost_usd = None if cost_usd is None or paid is None else cost_usd + paid
+        noted = replace(node, meta={**node.meta, CALLS: calls, PAID: cost_usd})
         self._store().add_nodes(self._conversation, [noted], owner=self._owner)
         return True
 

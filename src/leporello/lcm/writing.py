@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 LEAF_SHARE, CONDENSED_SHARE = 0.20, 0.40  # of the source
 SMALLEST_TEXT = 48
 SMALLEST_SOURCE = 2 * SMALLEST_TEXT  # up to here the messages themselves say it best
-REMAKE, PAID = "remake", "cost_usd"  # notes on a node: written without the model; what was paid beforehand
+REMAKE = "remake"  # the note on a node that was written without the model
+CALLS, PAID = "model_calls", "cost_usd"  # notes on a node: what was spent for it in the background
 _SECONDS_FOR_A_CALL = 1.0
 _PASSAGE, _PINS = "about the focus: ", 3
 _MOST_REQUESTS = 9
@@ -52,6 +53,7 @@ class Allowance:
         self._max_calls = max_calls
         self.calls = 0
         self.cost_usd: float | None = 0.0
+        self._billed = 0
         self.fallback = ""
         self.retry_in: float | None = None
 
@@ -76,6 +78,17 @@ class Allowance:
         self.charge(summary.cost_usd)
         if summary.fallback:
             self.fallback, self.retry_in = summary.fallback, summary.retry_in
+
+    def bill(self) -> tuple[int, float | None]:
+        """Return the calls, and what they cost, since the last bill."""
+        calls, cost_usd = self.calls - self._billed, self.cost_usd
+        self._billed, self.cost_usd = self.calls, 0.0
+        return calls, cost_usd
+
+    def add(self, node: Node) -> None:
+        """Add what was spent for a node in the background."""
+        self.calls += node.meta.get(CALLS, 0)
+        self.charge(node.meta.get(PAID, 0.0))
 
     def charge(self, cost_usd: float | None) -> None:
         """Add US dollars; None, when the price of something is not known, leaves the sum unknown."""

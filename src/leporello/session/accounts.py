@@ -2,23 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from leporello.caching.prefix import NOT_MOVED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+    from leporello.engine import CompactionReport
     from leporello.store import Request
+
+FOLDED: Final = ("folded", "fallback")
+REQUEST: Final = "request"
+UNDO: Final = "undo"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spent:
-    """Tokens and US dollars; `unpriced` requests, of models whose price is not known, are not in the cost.
+    """Answered requests with their tokens, the calls that the engine made beside them, and US dollars for both.
 
-    `cost_usd` is None as long as no price is known. Compactions count in the cost alone.
+    Tokens are those of the requests alone, as the provider counted them: system prompt, tools and messages read, and
+    the answer written. `engine_calls` are calls of a model for summaries, also in the background, and for engine tools.
+    `cost_usd` is None as long as no price is known; `unpriced` calls of either kind are not in it.
     """
 
     requests: int = 0
+    engine_calls: int = 0
     prompt_tokens: int = 0
     cache_read_tokens: int = 0
     cache_write_tokens: int = 0
@@ -31,17 +42,26 @@ class Spent:
         """The share of what the model read that came from the provider's cache, 0 to 1."""
         return self.cache_read_tokens / self.prompt_tokens if self.prompt_tokens else 0.0
 
-    def plus(self, usage: Mapping[str, Any], cost_usd: float | None, *, requests: int = 1) -> Spent:
-        """Return this with one more call."""
-        return Spent(
-            requests=self.requests + requests,
+    def plus_request(self, usage: Mapping[str, Any], cost_usd: float | None) -> Spent:
+        """Return this with one more answered request."""
+        return replace(
+            self._plus_cost(1, cost_usd),
+            requests=self.requests + 1,
             prompt_tokens=self.prompt_tokens + _count(usage, "prompt_tokens"),
             cache_read_tokens=self.cache_read_tokens + _count(usage, "cache_read_tokens"),
             cache_write_tokens=self.cache_write_tokens + _count(usage, "cache_write_tokens"),
             completion_tokens=self.completion_tokens + _count(usage, "completion_tokens"),
-            cost_usd=self.cost_usd if cost_usd is None else (self.cost_usd or 0.0) + cost_usd,
-            unpriced=self.unpriced + (requests if cost_usd is None else 0),
         )
+
+    def plus_engine_calls(self, calls: int, cost_usd: float | None) -> Spent:
+        """Return this with calls that the engine made, and what they cost together."""
+        paid = self._plus_cost(calls, cost_usd) if calls or cost_usd else self
+        return replace(paid, engine_calls=self.engine_calls + calls)
+
+    def _plus_cost(self, calls: int, cost_usd: float | None) -> Spent:
+        if cost_usd is None:
+            return replace(self, unpriced=self.unpriced + calls)
+        return replace(self, cost_usd=(self.cost_usd or 0.0) + cost_usd)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +79,8 @@ class SessionUsage:
     """Where a conversation stands.
 
     `tokens` is the size of the next request, of a window of `context_length`; `reported` tells whether it rests on the
-    provider's count. `turn` is what was spent since the newest message of the user, `conversation` since the beginning.
+    provider's count. `messages` are those of the window. `turn` is what was spent since the newest message of the user,
+    in this process; `conversation` since the beginning, as the store's journal has it.
     """
 
     session_id: str
@@ -79,42 +100,90 @@ class SessionUsage:
     caching: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class Totals:
+    """What a conversation used and cost since its beginning, row by row of its journal."""
+
+    spent: Spent = field(default_factory=Spent)
+    compactions: int = 0
+    prefix_moves: int = 0
+
+    def plus(self, row: Request) -> Totals:
+        """Return this with one more row; a request that failed counts only if the prefix moved."""
+        if row.reason == UNDO:
+            return self
+        if row.reason == REQUEST:
+            moved = row.report.get("prefix", NOT_MOVED[0]) not in NOT_MOVED
+            answered = self.spent if "error" in row.report else self.spent.plus_request(row.usage, row.cost_usd)
+            return replace(self, spent=answered, prefix_moves=self.prefix_moves + moved)
+        folded = _is_compaction(row) and row.report.get("status", FOLDED[0]) in FOLDED
+        spent = self.spent.plus_engine_calls(_engine_calls(row), row.cost_usd)
+        return replace(self, spent=spent, compactions=self.compactions + folded)
+
+
+def totals(rows: Iterable[Request]) -> Totals:
+    """Add up a journal."""
+    return reduce(Totals.plus, rows, Totals())
+
+
 class Accounts:
-    """Adds up what is spent."""
+    """Adds up what is spent: as it happens, and by the journal, which has the last word."""
 
     def __init__(self) -> None:
         self.turn = Spent()
-        self.conversation = Spent()
-        self.compactions = 0
-        self.prefix_moves = 0
+        self.conversation = Totals()
+        self.number = 0
+        """The newest row of the journal that is in the sums."""
+        self._journal = Totals()
 
     def answered(self, usage: Mapping[str, Any], cost_usd: float | None) -> None:
-        """Add a model call."""
-        self.turn = self.turn.plus(usage, cost_usd)
-        self.conversation = self.conversation.plus(usage, cost_usd)
+        """Add an answered request."""
+        self.turn = self.turn.plus_request(usage, cost_usd)
+        spent = self.conversation.spent.plus_request(usage, cost_usd)
+        self.conversation = replace(self.conversation, spent=spent)
 
-    def compacted(self, cost_usd: float | None) -> None:
-        """Add a compaction."""
-        self.compactions += 1
-        self.turn = self.turn.plus({}, cost_usd, requests=0)
-        self.conversation = self.conversation.plus({}, cost_usd, requests=0)
+    def compacted(self, report: CompactionReport) -> None:
+        """Add a compaction; one that came to nothing counts with what it cost."""
+        self.turn = self.turn.plus_engine_calls(report.model_calls, report.cost_usd)
+        now = self.conversation
+        spent = now.spent.plus_engine_calls(report.model_calls, report.cost_usd)
+        self.conversation = replace(now, spent=spent, compactions=now.compactions + (report.status in FOLDED))
+
+    def moved(self) -> None:
+        """Count a request whose front is another one than before."""
+        self.conversation = replace(self.conversation, prefix_moves=self.conversation.prefix_moves + 1)
 
     def next_turn(self) -> None:
         """Begin another turn."""
         self.turn = Spent()
 
     def resume(self, rows: Iterable[Request]) -> None:
-        """Add up what the journal knows."""
+        """Take up what the journal knows of a conversation."""
         for row in rows:
-            if row.usage or row.reason == REQUEST:
-                self.conversation = self.conversation.plus(row.usage, row.cost_usd)
-            else:
-                self.conversation = self.conversation.plus({}, row.cost_usd or None, requests=0)
-                self.compactions += row.reason != UNDO
+            self.number = row.number
+            self._journal = self._journal.plus(row)
+        self.conversation = self._journal
+
+    def catch_up(self, rows: Iterable[Request], unwritten: Iterable[Request]) -> None:
+        """Take the journal's new rows for what happened, and those that could not be written yet.
+
+        Calls that the engine noted there itself, and that belong to no compaction, are of the turn too.
+        """
+        new = list(rows)
+        for row in new:
+            if row.reason not in (REQUEST, UNDO) and not _is_compaction(row):
+                self.turn = self.turn.plus_engine_calls(_engine_calls(row), row.cost_usd)
+        self.resume(new)
+        self.conversation = reduce(Totals.plus, unwritten, self._journal)
 
 
-REQUEST = "request"
-UNDO = "undo"
+def _is_compaction(row: Request) -> bool:
+    return "tokens_before" in row.report
+
+
+def _engine_calls(row: Request) -> int:
+    """Return how many calls a row that is no request stands for; one that names none is a single call."""
+    return _count(row.report, "model_calls") if _is_compaction(row) else 1
 
 
 def _count(usage: Mapping[str, Any], key: str) -> int:

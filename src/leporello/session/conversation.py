@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from leporello.session.lines import Said
     from leporello.session.meter import Count
     from leporello.session.windows import Saved
+    from leporello.store import Request
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +78,8 @@ class Conversation:
     """Messages that the store could not take yet."""
     unspoken: list[Said] = field(default_factory=list)
     """The system prompt of a conversation in which nothing was said yet: it is stored with the first message."""
+    unwritten: list[Request] = field(default_factory=list)
+    """Rows of the journal that the store could not take yet."""
     engine_stores: bool = False
     """Whether the engine keeps the conversation in the same store."""
     withdrawn: list[tuple[Said, Said]] = field(default_factory=list)

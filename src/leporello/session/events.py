@@ -9,7 +9,11 @@ from leporello.events import Event
 
 @dataclass(frozen=True, kw_only=True)
 class RequestReady(Event):
-    """A request was made and goes out now; `tokens` is its counted size."""
+    """A request was made and goes out now.
+
+    `tokens` are the prompt tokens of all of it, system prompt, tools and messages: the provider's count of the request
+    before with an estimate of what came since, or an estimate alone.
+    """
 
     model: str
     provider: str
@@ -24,7 +28,11 @@ class RequestReady(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class AnswerRecorded(Event):
-    """The model answered; `cost_usd` is None when the price is not known."""
+    """The model answered; `cost_usd` is None when the price is not known.
+
+    Tokens are the provider's counts. `prompt_tokens` is all that the model read: system prompt, tools and messages,
+    with what came from the cache or was written to it, which `cache_read_tokens` and `cache_write_tokens` name again.
+    """
 
     model: str
     provider: str
@@ -68,7 +76,11 @@ class ToolAnswered(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class PrefixMoved(Event):
-    """The front of the request is another one than before: what the provider cached of it is lost once."""
+    """The front of the request is another one than before: what the provider cached of it is lost once.
+
+    `tokens_lost` is the estimate of what stood behind the first change in the request before, tools included when they
+    changed.
+    """
 
     reason: str
     index: int | None

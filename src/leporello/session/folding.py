@@ -10,7 +10,8 @@ from leporello.errors import EngineError
 from leporello.events import CompactionFinished, CompactionStarted
 from leporello.messages import copied
 from leporello.session import steps
-from leporello.session.keeping import handing_out
+from leporello.session.accounts import FOLDED
+from leporello.session.keeping import handing_out, writing
 from leporello.session.lines import Line, Window
 from leporello.session.verdict import judge, kept
 from leporello.session.walk import tell, trying
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 
 LEASE_SECONDS = 15.0  # prolonged while a compaction goes on; what a killed process held is free after that
 REST = 0.05  # of the window: what a request grows by before an engine whose result was of no use is asked again
-FOLDED = ("folded", "fallback")
 
 
 def asking(talk: Conversation, tokens: int, *, reported: bool) -> Walk[bool]:
@@ -59,14 +59,17 @@ def folding(
     if not (yield from trying(talk, steps.Lease(seconds=LEASE_SECONDS, patience=patience), default=True)):
         return _refused(talk, "another process is compacting this conversation")
     try:
-        yield tell(talk, CompactionStarted, reason=reason, messages=len(talk.window), tokens=tokens)
+        size = {"tokens": talk.window.tokens, "prompt_tokens": tokens}
+        yield tell(talk, CompactionStarted, reason=reason, messages=len(talk.window), **size)
         report = yield from replacing(talk, tokens, focus=focus, force=force, reason=reason)
     finally:
         yield from trying(talk, steps.Release())
+    talk.accounts.compacted(report)
     if report.status in FOLDED:
-        talk.accounts.compacted(report.cost_usd if report.model_calls or report.cost_usd else None)
         talk.rests_until = 0
     else:
+        if report.model_calls:
+            yield from writing(talk, talk.journalled, _row(reason, report))
         talk.rests_until = tokens + int(talk.route.context_length * REST)
     fields = {key: value for key, value in asdict(report).items() if key != "unfoldable"}
     yield tell(talk, CompactionFinished, **fields)
@@ -92,6 +95,8 @@ def replacing(
         talk.cut(0, "compaction")
         if version is not None and not talk.waiting:
             yield from saving(talk, before, version, reason, verdict.report)
+        else:
+            talk.unwritten.append(_row(reason, verdict.report))
         talk.sound.mend(talk.window, talk.dialect)
         if talk.sent is not None:  # its row must not cut off what the fold has saved
             talk.sent = replace(talk.sent, lines=len(talk.window))
@@ -104,9 +109,10 @@ def saving(
     """Save the window and its row of the journal; an engine that keeps the conversation itself has done so already."""
     lines = talk.window.lines
     items = [item for line in lines for item in line.items()]
-    row = Request(reason=reason, keep=0, added=(), cost_usd=report.cost_usd, report=asdict(report))
+    row = _row(reason, report)
     saved = yield from trying(talk, steps.Save(version=version, items=items, request=row))
     if saved is None:
+        talk.unwritten.append(row)
         return
     if saved is items:
         talk.journalled, talk.items = len(lines), len(items)
@@ -117,6 +123,11 @@ def saving(
         talk.window = Window(own)
         talk.journalled = next((at for at, line in enumerate(own) if line.is_block), len(own))
         talk.items = sum(len(line.kept) for line in own[: talk.journalled])
+
+
+def _row(reason: str, report: CompactionReport) -> Request:
+    """Return the row of a compaction."""
+    return Request(reason=reason, keep=0, added=(), cost_usd=report.cost_usd, report=asdict(report))
 
 
 def _refused(talk: Conversation, reason: str) -> CompactionReport:

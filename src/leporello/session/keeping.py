@@ -39,7 +39,9 @@ def hearing(talk: Conversation, message: Message, lines: int, row: Request) -> W
     said = Said(message=message)
     entry = _entry(talk, lines, row)
     yield from storing(talk, [said], entry.row)
-    if not talk.waiting:
+    if talk.waiting:
+        talk.unwritten.append(row)
+    else:
         entry.note(talk)
     talk.window.extend([line_of(message, said=[said])])
 
@@ -61,6 +63,7 @@ def storing(talk: Conversation, said: Sequence[Said] = (), row: Request | None =
         one.id = id_
     talk.waiting, talk.unspoken = [], []
     yield from withdrawing(talk)
+    yield from _writing_late(talk)
 
 
 def withdrawing(talk: Conversation) -> Walk[list[Stored]]:
@@ -123,10 +126,22 @@ def handing_out(talk: Conversation) -> Walk[None]:
 def writing(talk: Conversation, lines: int, row: Request) -> Walk[None]:
     """Write a row of the journal, with what the window has up to this line that the store's window has not."""
     if talk.waiting:
+        talk.unwritten.append(row)
         return
     entry = _entry(talk, lines, row)
-    if (yield from trying(talk, steps.Journal(request=entry.row))) is not None:
+    if (yield from trying(talk, steps.Journal(request=entry.row))) is None:
+        talk.unwritten.append(row)
+    else:
         entry.note(talk)
+
+
+def _writing_late(talk: Conversation) -> Walk[None]:
+    """Write the rows that the store could not take, for what they used and cost; the window comes with the next row."""
+    while talk.unwritten and not talk.waiting:
+        row = replace(talk.unwritten[0], keep=talk.items, added=())
+        if (yield from trying(talk, steps.Journal(request=row))) is None:
+            return
+        talk.unwritten.pop(0)
 
 
 @dataclass(frozen=True, kw_only=True)

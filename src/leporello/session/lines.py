@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leporello.messages import copied, is_system, role_of, without_private
+from leporello.messages import copied, is_system, role_of, text_of, without_private
 from leporello.messages.fixed import FIXED_TEXTS
 from leporello.tokens import count_message
 
@@ -69,7 +69,7 @@ class Line:
     @property
     def is_summary(self) -> bool:
         """Whether an engine wrote this, and not a repair one of its fixed lines."""
-        return not self.said and self.message.get("content") not in FIXED_TEXTS
+        return not self.said and text_of(self.message) not in FIXED_TEXTS
 
     def items(self) -> tuple[WindowItem, ...]:
         """Return how the store's window writes this line."""

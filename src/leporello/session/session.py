@@ -11,6 +11,7 @@ with Session.open("my-chat", model="claude-sonnet-5") as session:
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from leporello.engine import strict_keywords
@@ -263,6 +264,7 @@ class Session:
     def usage(self) -> SessionUsage:
         """Return where the conversation stands: its size by part, its compactions, its cost."""
         talk, engine = self._talk, self._host.engine
+        self._read_journal()
         size = talk.size()
         window = talk.route.context_length
         return SessionUsage(
@@ -276,10 +278,10 @@ class Session:
             percent=round(100 * size.tokens / window, 1) if window else 0.0,
             parts=_parts(talk),
             messages=len(talk.window),
-            compactions=talk.accounts.compactions,
+            compactions=talk.accounts.conversation.compactions,
             turn=talk.accounts.turn,
-            conversation=talk.accounts.conversation,
-            prefix_moves=talk.accounts.prefix_moves,
+            conversation=talk.accounts.conversation.spent,
+            prefix_moves=talk.accounts.conversation.prefix_moves,
             caching=self.caching,
         )
 
@@ -289,6 +291,7 @@ class Session:
             return
         self._break_off()
         self._drive(turn.ending(self._talk))
+        self._read_journal()
         self._closed = True
         unstored = self.unstored
         self._opened.close()
@@ -309,6 +312,15 @@ class Session:
         self._tell_notices()
         if system is not None:
             self._drive(turn.opening(self._talk, system))
+
+    def _read_journal(self) -> None:
+        """Bring the accounts to what the journal says; while the store cannot be used, they stay as they were added."""
+        if self._closed:
+            return
+        accounts = self._talk.accounts
+        with suppress(StoreError):
+            rows = self.store.requests(self.id, owner=self._host.owner, after=accounts.number)
+            accounts.catch_up(rows, turn.unwritten(self._talk))
 
     def _tell_notices(self) -> None:
         for text in self._opened.notices:

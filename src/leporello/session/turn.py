@@ -20,7 +20,7 @@ from leporello.errors import ContextTooLongError, MessageError, SessionError
 from leporello.messages import copied, is_system, role_of, text_of, tool_result
 from leporello.messages.types import ROLES
 from leporello.session import steps
-from leporello.session.accounts import REQUEST, UNDO
+from leporello.session.accounts import FOLDED, REQUEST, UNDO
 from leporello.session.calls import known_call, stub_of, with_own_ids
 from leporello.session.conversation import Sent, Tools
 from leporello.session.events import (
@@ -31,7 +31,7 @@ from leporello.session.events import (
     ToolAnswered,
     WindowCorrected,
 )
-from leporello.session.folding import FOLDED, LEASE_SECONDS, asking, folding
+from leporello.session.folding import LEASE_SECONDS, asking, folding
 from leporello.session.keeping import catching_up, handing_out, hearing, mending, saying, storing, withdrawing, writing
 from leporello.session.lines import Said, line_of
 from leporello.session.walk import Walk, tell, telling, trying
@@ -68,6 +68,7 @@ __all__ = [
     "trying",
     "unanswered",
     "undoing",
+    "unwritten",
     "withdrawing",
     "writing",
 ]
@@ -143,11 +144,11 @@ def recording(talk: Conversation, answer: Answered) -> Walk[list[ToolCall]]:
     message = with_own_ids(talk, copied(answer.message))
     yield from trying(talk, steps.Used(usage=_usage(talk, answer)))
     dollars = talk.cost(answer.usage) if answer.usage else None
+    used: dict[str, Any] = {"usage": dict(answer.usage or {}), "cost_usd": dollars}
     if talk.sent:
-        row = _row(talk, talk.sent, usage=dict(answer.usage or {}), cost_usd=dollars)
-        yield from hearing(talk, message, talk.sent.lines, row)
+        yield from hearing(talk, message, talk.sent.lines, _row(talk, talk.sent, **used))
     else:
-        yield from saying(talk, message)
+        yield from hearing(talk, message, len(talk.window), Request(reason=REQUEST, keep=0, added=(), **used))
     yield from accounting(talk, answer, dollars)
     own = _tools(talk).owned
     calls = talk.open_calls()
@@ -255,7 +256,7 @@ def sending(talk: Conversation) -> Walk[None]:
     )
     talk.moved = ""
     if change.moved:
-        talk.accounts.prefix_moves += 1
+        talk.accounts.moved()
         yield tell(talk, PrefixMoved, reason=change.reason, index=change.index, tokens_lost=change.tokens_lost)
     tokens = talk.size().tokens
     talk.meter.sent(talk.window, tools.tokens)
@@ -317,6 +318,12 @@ def _refused_size(talk: Conversation, error: ContextTooLongError) -> int:
     """Return the window when an overflow answer does not name it: what was refused is more than it holds."""
     known, refused = talk.route.context_length, error.actual or talk.size().tokens
     return refused if SMALLEST_WINDOW <= refused < known else known
+
+
+def unwritten(talk: Conversation) -> list[Request]:
+    """Return the rows that the journal lacks: what the store could not take, and the request without an answer."""
+    waiting = [] if talk.sent is None else [_row(talk, talk.sent, report={"error": "no answer yet"})]
+    return [*talk.unwritten, *waiting]
 
 
 def _row(talk: Conversation, sent: Sent, **more: Any) -> Request:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from leporello.store.beginning import is_known_list
 from leporello.store.chain import longest_chain, nearest
 from leporello.store.continuing import continued
 from leporello.store.known import Addition, Plan, is_derived, is_shortened, once, stored_systems
@@ -24,18 +25,21 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.store.continuing import Continued
     from leporello.store.known import History, Origins, Row
+    from leporello.store.quick import Reading
     from leporello.store.seen import Seen
 
 
-def full_plan(history: History, messages: Sequence[Message], *, settle: bool = False) -> Plan:
-    """Align a whole list with the stored history.
+def full_plan(
+    history: History, messages: Sequence[Message], *, reading: Reading | None = None, settle: bool = False
+) -> Plan:
+    """Align a whole list with the stored history; `reading` is what is remembered of the list before, if anything.
 
     With `settle` stored messages behind the last one of the list count as undone, even when nothing new follows.
     """
     seen = [see(message, f"messages[{index}]") for index, message in enumerate(messages)]
     emitted = history.emitted({item.fingerprint for item in seen})
     followed = continued(history, seen, emitted)
-    body = _appended(seen, emitted, followed) if followed else _aligned(history, seen, emitted, settle=settle)
+    body = _appended(seen, emitted, followed) if followed else _aligned(history, seen, emitted, reading, settle=settle)
     apart = [index for index, item in enumerate(seen) if item.system]
     systems = stored_systems(history, {seen[index].fingerprint for index in apart})
     known = {index: systems[seen[index].fingerprint] for index in apart if seen[index].fingerprint in systems}
@@ -64,13 +68,27 @@ def _appended(seen: list[Seen], emitted: Mapping[str, tuple[Origins, ...]], foll
     return Plan(known=followed.known, added=tuple(added))
 
 
-def _aligned(history: History, seen: list[Seen], emitted: Mapping[str, tuple[Origins, ...]], *, settle: bool) -> Plan:
-    """Return the plan for a list that was shortened, edited or folded: what lies between known messages is filled."""
+def _aligned(
+    history: History,
+    seen: list[Seen],
+    emitted: Mapping[str, tuple[Origins, ...]],
+    reading: Reading | None,
+    *,
+    settle: bool,
+) -> Plan:
+    """Return the plan for a list that was shortened, edited or folded: what lies between known messages is filled.
+
+    A list that would take messages back, and does not show that it is of this conversation, begins it anew.
+    """
     stored = _Stored(history, seen, emitted)
     chain = longest_chain({index: stored.options(item) for index, item in enumerate(seen) if not item.system})
     derived = _derived(seen, emitted, chain, stored.fingerprints)
     forgotten = _forgotten(history, seen, chain.keys() | derived)
-    filled = [_fill(history, gap, settle=settle) for gap in _gaps(seen, chain, derived, forgotten)]
+    gaps = _gaps(seen, chain, derived, forgotten)
+    filled = [_fill(history, gap, settle=settle) for gap in gaps]
+    if any(gap.superseded for gap in filled) and not is_known_list(seen, chain, emitted, reading):
+        known = {index: stretch.ids for index, stretch in chain.items()}
+        return _begun_anew(history, seen) if any(gap.new for gap in gaps) else Plan(known=known, settled=False)
     return Plan(
         known={index: stretch.ids for index, stretch in chain.items()},
         added=tuple(addition for gap in filled for addition in gap.added),
@@ -78,6 +96,13 @@ def _aligned(history: History, seen: list[Seen], emitted: Mapping[str, tuple[Ori
         settled=filled[-1].settled,
         crowded=any(gap.crowded for gap in filled),
     )
+
+
+def _begun_anew(history: History, seen: list[Seen]) -> Plan:
+    """Return the plan for the list of a host that forgot the conversation: all of it is new, behind what is stored."""
+    place = history.newest(1)[0].place
+    said = [index for index, item in enumerate(seen) if not item.system]
+    return Plan(added=tuple(Addition(index=index, place=place + 1 + n) for n, index in enumerate(said)))
 
 
 class Stretch(NamedTuple):

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from leporello.messages import Message
 
@@ -93,6 +93,23 @@ class Node:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Level:
+    """How many published nodes a level of the DAG has, and how many of them carry a certain note."""
+
+    level: int
+    nodes: int
+    noted: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Covered:
+    """What a node and those under it cover, in order, and how many messages that is."""
+
+    covers: tuple[Cover, ...]
+    messages: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class Window:
     """A conversation's window: its version and its items in order."""
 
@@ -142,11 +159,12 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationInfo:
-    """A conversation in a list."""
+    """A conversation in a list; `messages` are the live ones, and `tokens` what they weigh."""
 
     key: str
     owner: str
     messages: int
+    tokens: int
     superseded: int
     nodes: int
     created: float
@@ -191,6 +209,8 @@ class SearchFilter:
     since: float | None = None
     until: float | None = None
     superseded: bool = False
+    without: tuple[str, ...] = ()
+    """Ids of messages that do not count."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -280,6 +300,12 @@ class Store(Protocol):
     def neighbours(self, id: str, *, before: int, after: int, owner: str = "") -> list[Stored]:  # noqa: A002 - its name
         """Return a message with those around it, in live order."""
 
+    def asking(self, conversation: str, tools: Collection[str], *, owner: str = "") -> tuple[str, ...]:
+        """Return the ids of a call of these tools that waits for its result, and of what led to it in its turn.
+
+        That is the question, and the calls of these tools since then with their results. Empty when none waits.
+        """
+
     # the DAG
 
     def add_nodes(self, conversation: str, nodes: Sequence[Node], *, owner: str = "") -> list[Node]:
@@ -290,6 +316,12 @@ class Store(Protocol):
 
     def node(self, id: str, *, owner: str = "") -> Node | None:  # noqa: A002 - its name
         """Return one node."""
+
+    def levels(self, conversation: str, note: str, *, owner: str = "") -> list[Level]:
+        """Count the published nodes by level, and those that carry a note in `meta`; the lowest level first."""
+
+    def covered(self, id: str, *, owner: str = "") -> Covered:  # noqa: A002 - its name
+        """Return what a node and those under it cover; nothing for one that there is not."""
 
     def covering(self, ids: Sequence[str], *, owner: str = "") -> dict[str, str]:
         """Map message ids to the id of the published leaf that covers each; those in no leaf are left out."""
@@ -321,8 +353,19 @@ class Store(Protocol):
     def record_request(self, conversation: str, request: Request, *, owner: str = "") -> int:
         """Write a journal row for a request that only added to the window's end; its version stays."""
 
-    def requests(self, conversation: str, *, owner: str = "", last: int | None = None) -> list[Request]:
-        """Return journal rows, oldest first."""
+    def requests(
+        self,
+        conversation: str,
+        *,
+        owner: str = "",
+        reason: str | None = None,
+        last: int | None = None,
+        after: int = 0,
+    ) -> list[Request]:
+        """Return journal rows, oldest first: the newest `last` of them, behind the one with the number `after`."""
+
+    def spent(self, conversation: str, reasons: Sequence[str], *, owner: str = "") -> tuple[float, int]:
+        """Add up the cost of journal rows with these reasons; returns it, and how many rows have none."""
 
     # artifacts
 

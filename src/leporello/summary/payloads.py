@@ -2,13 +2,15 @@
 
 A payload is a tool result, a tool call's arguments, an older user or assistant text, an image. The system prompt, the
 newest user message and signed thinking blocks stay as they are. What is shortened here is not lost: an engine's
-summary, or its store, holds the originals, and `where` says so in the place of what is left out.
+summary, or its store, holds the originals, and `where` says so in the place of what is left out. A text that is
+shortened again names all that is left out of the original.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import re
+from typing import TYPE_CHECKING, Any, Final
 
 from leporello.messages.types import THINKING_TYPES
 
@@ -17,14 +19,16 @@ if TYPE_CHECKING:
 
 FOLDED = "folded into the summary"
 _DEEPEST = 20
+_LEFT_OUT: Final = re.compile(r"\n\[\.\.\. (\d{1,3}(?:,\d{3})*) characters [^\]\n]{1,120} \.\.\.\]\n")
 
 
 def shorten(message: Message, limit: int, *, where: str = FOLDED) -> Message:
     """Return the message with no payload longer than about `limit` characters; the same object if none was."""
     changed: dict[str, Any] = {}
     content = message.get("content")
-    if isinstance(content, str) and len(content) > limit:
-        changed["content"] = _shorter(content, limit, where)
+    if isinstance(content, str):
+        if (text := _shorter(content, limit, where)) is not content:
+            changed["content"] = text
     elif isinstance(content, list):
         parts = [_shorter_part(part, limit, where) for part in content]
         if any(new is not old for new, old in zip(parts, content, strict=True)):
@@ -35,15 +39,27 @@ def shorten(message: Message, limit: int, *, where: str = FOLDED) -> Message:
         if any(new is not old for new, old in zip(shorter, calls, strict=True)):
             changed["tool_calls"] = shorter
     reasoning = message.get("reasoning_content")
-    if isinstance(reasoning, str) and len(reasoning) > limit:
-        changed["reasoning_content"] = _shorter(reasoning, limit, where)
+    if isinstance(reasoning, str) and (text := _shorter(reasoning, limit, where)) is not reasoning:
+        changed["reasoning_content"] = text
     return {**message, **changed} if changed else message
 
 
 def _shorter(text: str, limit: int, where: str) -> str:
-    left_out = len(text) - limit
+    """Return a text with its two ends, and between them how much of the original is left out, also by an earlier call.
+
+    One whose ends are within the limit already comes back as it is.
+    """
+    if len(text) <= limit:
+        return text
+    parts = _LEFT_OUT.split(text)
+    kept, before = parts[::2], sum(int(count.replace(",", "")) for count in parts[1::2])
+    length = sum(map(len, kept))
+    if before and length <= limit:
+        return text
     ends = limit // 2
-    return f"{text[:ends]}\n[... {left_out:,} characters {where} ...]\n{text[-ends:]}"
+    first, last = kept[0][:ends], kept[-1][max(0, len(kept[-1]) - ends) :]
+    left_out = before + length - len(first) - len(last)
+    return f"{first}\n[... {left_out:,} characters {where} ...]\n{last}"
 
 
 def _shorter_part(part: dict[str, Any], limit: int, where: str) -> dict[str, Any]:
@@ -51,7 +67,8 @@ def _shorter_part(part: dict[str, Any], limit: int, where: str) -> dict[str, Any
         return part
     text = part.get("text")
     if isinstance(text, str):
-        return {**part, "text": _shorter(text, limit, where)} if len(text) > limit else part
+        shorter = _shorter(text, limit, where)
+        return part if shorter is text else {**part, "text": shorter}
     return {"type": "text", "text": f"[{part.get('type', 'attachment')} {where}]"}
 
 
@@ -66,7 +83,7 @@ def _shorter_call(call: dict[str, Any], limit: int, where: str) -> dict[str, Any
 
 def _shorter_value(value: Any, limit: int, where: str, depth: int) -> Any:
     if isinstance(value, str):
-        return _shorter(value, limit, where) if len(value) > limit else value
+        return _shorter(value, limit, where)
     if isinstance(value, dict) and depth:
         return {key: _shorter_value(item, limit, where, depth - 1) for key, item in value.items()}
     if isinstance(value, list) and depth:

@@ -61,7 +61,8 @@ def spent(spent: Spent) -> str:
     """Say what something cost, and what came from the cache."""
     cost = "cost unknown" if spent.cost_usd is None else dollars(spent.cost_usd)
     read = f"{spent.prompt_tokens:,} tokens read ({100 * spent.cache_share:.0f} % from the cache)"
-    return f"{cost} · {counted(spent.requests, 'request')} · {read} · {spent.completion_tokens:,} written"
+    summaries = f" · {counted(spent.engine_calls, 'call')} of the engine" if spent.engine_calls else ""
+    return f"{cost} · {counted(spent.requests, 'request')} · {read} · {spent.completion_tokens:,} written{summaries}"
 
 
 def dollars(amount: float) -> str:

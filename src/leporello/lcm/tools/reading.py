@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from leporello.lcm.dag import first_words, flat_text, leaves_under
+from leporello.lcm.dag import first_words, flat_text
 from leporello.lcm.fold import pieces_of
 from leporello.lcm.tools.arguments import ArgumentError
 from leporello.lcm.window import moment, span
 from leporello.redact import redact, redact_value
+from leporello.store.protocol import Cover
 from leporello.tokens import count_text
 from leporello.tokens.estimate import count_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator
 
     from leporello.config.model import Lcm
     from leporello.lcm.artifacts import Trail
@@ -25,6 +27,15 @@ _MOST_CHILDREN = 40
 _AROUND = 2
 _PER_ENTRY = 30  # what an entry takes beside its text
 _STATES = ("published", "prepared", "retired")
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Originals:
+    """The originals under a node, by what it covers, or a message alone; how many there are."""
+
+    conversation: str
+    covers: tuple[Cover, ...]
+    messages: int
 
 
 class Reader:
@@ -47,20 +58,20 @@ class Reader:
 
     def expand(self, name: str, max_tokens: int, cursor: str | None) -> dict[str, Any]:
         """Return originals, from the cursor on, as many as fit; the first one in part when it alone is too long."""
-        rows = self._originals(name)
-        at, offset = _position(cursor, [row.id for row in rows])
+        originals = self._originals(name)
+        start, offset = _position(cursor)
         shown: list[dict[str, Any]] = []
         left = max_tokens
-        while at < len(rows):
-            entry, used, stop = self._entry(rows[at], offset, left)
+        for row in self._from(originals, start):
+            entry, used, stop = self._entry(row, offset, left)
             if entry is None:
-                break
+                return _expanded(name, originals.messages, shown, f"{row.id}:{offset}")
             shown.append(entry)
             left -= used
             if stop is not None:
-                return self._expanded(name, rows, shown, f"{rows[at].id}:{stop}")
-            at, offset = at + 1, 0
-        return self._expanded(name, rows, shown, f"{rows[at].id}:0" if at < len(rows) else None)
+                return _expanded(name, originals.messages, shown, f"{row.id}:{stop}")
+            offset = 0
+        return _expanded(name, originals.messages, shown, None)
 
     def node(self, name: str) -> Node | None:
         """Return a node of this conversation, or of the owner when the scope allows it."""
@@ -85,18 +96,32 @@ class Reader:
         """Return a text as it may be shown."""
         return redact(text) if self._settings.redact else text
 
-    def _originals(self, name: str) -> list[Stored]:
+    def _originals(self, name: str) -> _Originals:
         if (stored := self.message(name)) is not None:
-            return [stored]
+            alone = Cover(first_seq=stored.seq, last_seq=stored.seq)
+            return _Originals(conversation=stored.conversation, covers=(alone,), messages=1)
         node = self.node(name)
         if node is None:
             raise ArgumentError(_unknown(name))
-        home = self._home(node)
-        rows: dict[str, Stored] = {}
-        for leaf in leaves_under(self._nodes(node), node):
-            for piece in pieces_of(self._keeping.store, home, self._keeping.owner, leaf.covers):
-                rows.setdefault(piece.stored.id, piece.stored)
-        return list(rows.values())
+        covered = self._keeping.store.covered(node.id, owner=self._keeping.owner)
+        return _Originals(conversation=self._home(node), covers=covered.covers, messages=covered.messages)
+
+    def _from(self, originals: _Originals, start: str) -> Iterator[Stored]:
+        """Walk originals from a message on, leaf by leaf, each message once; "" is the first."""
+        covers, first = originals.covers, 0
+        if start:
+            row = self._keeping.get([start]).get(start)
+            seq = row.seq if row and row.conversation == originals.conversation else 0
+            at = next((n for n, cover in enumerate(covers) if cover.first_seq <= seq <= cover.last_seq), None)
+            if at is None:
+                raise ArgumentError("this cursor belongs to another answer; leave it out to start again")
+            covers, first = covers[at:], seq
+        known: set[str] = set()
+        for cover in covers:
+            for piece in pieces_of(self._keeping.store, originals.conversation, self._keeping.owner, [cover]):
+                if piece.stored.id not in known and (cover is not covers[0] or piece.stored.seq >= first):
+                    known.add(piece.stored.id)
+                    yield piece.stored
 
     def _home(self, node: Node) -> str:
         """Return the conversation of a node: that of its first message, or where it is found when that is deleted."""
@@ -106,17 +131,6 @@ class Reader:
         keys = (info.key for info in store.conversations(owner=owner))
         holds = (key for key in keys if any(n.id == node.id for n in store.nodes(key, owner=owner, states=_STATES)))
         return next(holds, "")
-
-    def _nodes(self, node: Node) -> dict[str, Node]:
-        """Return a node with all nodes under it."""
-        known = {node.id: node}
-        waiting = list(node.children)
-        while waiting:
-            child = self._keeping.store.node(waiting.pop(), owner=self._keeping.owner)
-            if child is not None and child.id not in known:
-                known[child.id] = child
-                waiting += child.children
-        return known
 
     def _entry(self, stored: Stored, offset: int, left: int) -> tuple[dict[str, Any] | None, int, int | None]:
         """Return a message as it is shown, what that takes, and where it ends when it is not all of it."""
@@ -136,15 +150,6 @@ class Reader:
         part = text[offset:stop]
         entry = {**head, "text": part, "from": offset, "to": stop, "of": len(text)}
         return entry, count_text(part) + 2 * _PER_ENTRY, stop if stop < len(text) else None
-
-    def _expanded(
-        self, name: str, rows: Sequence[Stored], shown: list[dict[str, Any]], cursor: str | None
-    ) -> dict[str, Any]:
-        answer: dict[str, Any] = {"id": name, "of": len(rows), "messages": shown, "complete": cursor is None}
-        if cursor is not None:
-            answer["cursor"] = cursor
-            answer["next"] = "call lcm_expand again with this cursor, or with a larger max_tokens"
-        return answer
 
     def _node(self, node: Node) -> dict[str, Any]:
         children = [self._keeping.store.node(child, owner=self._keeping.owner) for child in node.children]
@@ -226,6 +231,14 @@ class Reader:
         return answer
 
 
+def _expanded(name: str, messages: int, shown: list[dict[str, Any]], cursor: str | None) -> dict[str, Any]:
+    answer: dict[str, Any] = {"id": name, "of": messages, "messages": shown, "complete": cursor is None}
+    if cursor is not None:
+        answer["cursor"] = cursor
+        answer["next"] = "call lcm_expand again with this cursor, or with a larger max_tokens"
+    return answer
+
+
 def _fitting(text: str, start: int, tokens: int) -> int:
     """Return how far a text goes within a budget, at the end of a line where one is near."""
     stop = min(len(text), start + 4 * tokens)
@@ -236,13 +249,14 @@ def _fitting(text: str, start: int, tokens: int) -> int:
     return max(stop, start + 1)
 
 
-def _position(cursor: str | None, ids: Sequence[str]) -> tuple[int, int]:
+def _position(cursor: str | None) -> tuple[str, int]:
+    """Return the message that a cursor names, and where to go on in it."""
     if not cursor:
-        return 0, 0
+        return "", 0
     name, _, offset = cursor.partition(":")
-    if name not in ids or not offset.isdecimal():
+    if not (_is_id(name, "m") and offset.isdecimal()):
         raise ArgumentError("this cursor belongs to another answer; leave it out to start again")
-    return ids.index(name), int(offset)
+    return name, int(offset)
 
 
 def _is_id(name: str, letter: str) -> bool:

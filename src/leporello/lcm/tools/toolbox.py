@@ -91,6 +91,7 @@ class Toolbox:
             tool=tool,
             since=since,
             until=until,
+            without=self._asking(),
         )
         while True:
             found = search(
@@ -108,6 +109,11 @@ class Toolbox:
             "complete": found.complete and found.cursor is None,
             "cursor": found.cursor,
         }
+
+    def _asking(self) -> tuple[str, ...]:
+        """Return the call that is being answered and what led to it, which is no answer to itself."""
+        keeping = self._keeping
+        return keeping.store.asking(keeping.conversation, self._tools, owner=keeping.owner)
 
     def _conversation(self, wanted: str | None) -> str | None:
         """Return the conversation to search, None for all of the owner; what the scope forbids is an error."""
@@ -154,7 +160,9 @@ class Toolbox:
     def _expand_query(self, question: str, max_tokens: int) -> dict[str, Any]:
         from leporello.store.search import search
 
-        wanted = SearchFilter(conversation=self._keeping.conversation, owner=self._keeping.owner)
+        wanted = SearchFilter(
+            conversation=self._keeping.conversation, owner=self._keeping.owner, without=self._asking()
+        )
         hits = search(self._keeping.store, question, filter=wanted, limit=PASSAGES).hits
         rows = self._keeping.get(hit.id for hit in hits)
         texts = {hit.id: redact(flat_text(rows[hit.id].message)) for hit in hits if hit.id in rows}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
@@ -14,14 +14,14 @@ from leporello.errors import QueryError
 if TYPE_CHECKING:
     from leporello.store.protocol import SearchFilter
 
-_VERSION: Final = 2
+_VERSION: Final = 3
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cursor:
     """What the next page needs to be cut from the same list: the newest message at the time of the first page.
 
-    A walk through messages goes on in a conversation, before a seq.
+    A walk through messages goes on in a conversation, before a seq. `without` are the messages that do not count.
     """
 
     search: str
@@ -29,6 +29,7 @@ class Cursor:
     offset: int = 0
     given: int = 0
     position: tuple[str, int] | None = None
+    without: tuple[str, ...] = ()
 
 
 def encode(cursor: Cursor) -> str:
@@ -40,6 +41,7 @@ def encode(cursor: Cursor) -> str:
         cursor.offset,
         cursor.given,
         cursor.position,
+        cursor.without,
     ]
     return base64.urlsafe_b64encode(json.dumps(values, separators=(",", ":")).encode()).decode().rstrip("=")
 
@@ -51,7 +53,7 @@ def decode(text: str, *, search: str) -> Cursor:
     except (binascii.Error, ValueError, RecursionError):
         values = None
     match values:
-        case [2, str(name), int(newest), int(offset), int(given), position]:
+        case [3, str(name), int(newest), int(offset), int(given), position, list(without)]:
             if name != search:
                 raise QueryError("The cursor belongs to another search. Repeat that search, or leave the cursor out.")
             return Cursor(
@@ -60,6 +62,7 @@ def decode(text: str, *, search: str) -> Cursor:
                 offset=max(0, offset),
                 given=given,
                 position=_position(position),
+                without=tuple(map(str, without)),
             )
     raise QueryError("The cursor cannot be read. Use the one from the last answer as it is, or leave it out.")
 
@@ -73,4 +76,5 @@ def _position(value: object) -> tuple[str, int] | None:
 
 def name_of(text: str, filter: SearchFilter, *, sort: str, regex: bool) -> str:  # noqa: A002 - its name
     """Return a short name of a search, by which its cursors are recognised."""
-    return blake2b(repr((text, filter, sort, regex)).encode("utf-8", "replace"), digest_size=6).hexdigest()
+    asked = replace(filter, without=())
+    return blake2b(repr((text, asked, sort, regex)).encode("utf-8", "replace"), digest_size=6).hexdigest()

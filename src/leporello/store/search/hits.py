@@ -103,8 +103,12 @@ def search(
     if narrowed is None:
         return SearchResult()
     name = name_of(text, scope, sort=sort, regex=regex)
-    place = decode(cursor, search=name) if cursor else Cursor(search=name, newest=store.term_counts([])[0])
-    asked = _Search(store=store, query=query, filter=narrowed, limit=limit, cursor=place)
+    if cursor:
+        place = decode(cursor, search=name)
+    else:
+        place = Cursor(search=name, newest=store.term_counts([])[0], without=scope.without)
+    allowed = replace(narrowed, without=place.without)
+    asked = _Search(store=store, query=query, filter=allowed, limit=limit, cursor=place)
     if regex:
         with Expression(text, seconds=seconds, clock=clock) as expression:
             return _walk(asked, expression)
@@ -249,7 +253,7 @@ def _looked_at(messages: Iterable[Stored], expression: Expression | None) -> Ite
 
 def _place(asked: _Search, given: int) -> Cursor:
     """Return the cursor behind a page of so many hits, still without its offset."""
-    return Cursor(search=asked.cursor.search, newest=asked.cursor.newest, given=asked.cursor.given + given)
+    return replace(asked.cursor, given=asked.cursor.given + given, offset=0, position=None)
 
 
 def _result(asked: _Search, page: Sequence[Ranked], place: Cursor | None = None, *, complete: bool) -> SearchResult:

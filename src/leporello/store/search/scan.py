@@ -40,7 +40,8 @@ def _conversations(store: Store, filter: SearchFilter, start: Position | None) -
 def fits(stored: Stored, filter: SearchFilter) -> bool:  # noqa: A002 - its name
     """Tell whether a message is within a filter."""
     return (
-        filter.role in {None, stored.role}
+        stored.id not in filter.without
+        and filter.role in {None, stored.role}
         and (filter.tool is None or filter.tool in stored.tool.split(" "))
         and (filter.name is None or filter.name.lower() == stored.name.lower())
         and (filter.since is None or stored.time >= filter.since)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ from leporello.store.sqlite.part import Part, column_text, find, number_of, open
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+
+_CONTAINS = "(value LIKE ? ESCAPE char(27) OR note LIKE ? ESCAPE char(27))"
 
 
 class Artifacts(Part):
@@ -44,20 +48,25 @@ class Artifacts(Part):
         """
         with self._db.read() as connection:
             found = find(connection, conversation, owner)
-            conditions: list[tuple[str, Any]] = [("conversation = ?", found.id if found else 0)]
+            where: list[str] = ["conversation = ?"]
+            values: list[Any] = [found.id if found else 0]
             if kind is not None:
-                conditions.append(("kind = ?", kind))
+                where, values = [*where, "kind = ?"], [*values, kind]
             if before is not None:
-                conditions.append(("id < ?", before))
+                where, values = [*where, "id < ?"], [*values, before]
             if query is not None:
-                conditions.append(("instr(lower(value || char(10) || note), lower(?))", column_text(query)))
+                where, values = [*where, _CONTAINS], [*values, *2 * [_pattern(column_text(query))]]
             rows = connection.execute(
-                "SELECT id, kind, value, note, message, time, count FROM artifacts WHERE "
-                + " AND ".join(text for text, _ in conditions)
-                + " ORDER BY id DESC LIMIT ?",
-                (*(value for _, value in conditions), limit),
+                "SELECT id, kind, value, note, message, time, count FROM artifacts"
+                f" WHERE {' AND '.join(where)} ORDER BY id DESC LIMIT ?",
+                (*values, limit),
             ).fetchall()
         return [(row[0], _artifact(row)) for row in rows]
+
+
+def _pattern(text: str) -> str:
+    """Return the pattern for LIKE of texts that contain this one, in any case."""
+    return "%" + re.sub(r"([%_\x1b])", "\x1b\\1", text) + "%"
 
 
 def _row(artifact: Artifact, now: float) -> tuple[Any, ...]:

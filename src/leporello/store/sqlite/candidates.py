@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leporello.store.protocol import Candidate, Candidates
 from leporello.store.search.prepare import plain_text
-from leporello.store.sqlite.part import column_text, find
+from leporello.store.sqlite.part import column_text, find, number_of
 from leporello.store.sqlite.reading import load
 
 if TYPE_CHECKING:
@@ -159,6 +159,7 @@ def _conditions(filter: SearchFilter, scope: _Scope) -> tuple[str, list[Any]]:  
         conditions.append(("m.time >= ?", filter.since))
     if filter.until is not None:
         conditions.append(("m.time <= ?", filter.until))
+    conditions += [("m.id <> ?", number_of(id_, "m") or 0) for id_ in filter.without]
     return " AND ".join(text for text, _ in conditions), [value for _, value in conditions]
 
 

@@ -60,7 +60,20 @@ class Care(Part):
                 Finding(where=f"{table} row {row}", problem=f"refers to a row of {parent} that does not exist")
                 for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check")
             ]
-            return findings + list(_payload_findings(connection))
+            return [*findings, *_payload_findings(connection), *_counter_findings(connection)]
+
+
+def _counter_findings(connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Compare the counters of every conversation with its messages."""
+    rows = connection.execute(
+        "SELECT c.key, c.live, c.live_tokens, c.superseded, sum(coalesce(m.state = 0, 0)),"
+        " sum(coalesce(m.state = 0, 0) * coalesce(m.tokens, 0)), sum(coalesce(m.state = 1, 0))"
+        " FROM conversations c LEFT JOIN messages m ON m.conversation = c.id AND m.kind = 0 GROUP BY c.id"
+    )
+    for key, *numbers in rows:
+        if numbers[:3] != numbers[3:]:
+            problem = f"the counters say {numbers[:3]} (live, their tokens, superseded), the messages {numbers[3:]}"
+            yield Finding(where=key, problem=problem)
 
 
 def _chain_findings(connection: sqlite3.Connection, found: Conversation) -> Iterator[Finding]:

@@ -42,7 +42,7 @@ class Database:
         self._pool = _Pool(self._most)
         self._writing = threading.Lock()
         self._current = False
-        self._finalizer = weakref.finalize(self, self._pool.close)
+        self._finalizer = weakref.finalize(self, self._pool.end)
 
     @property
     def place(self) -> str:
@@ -103,7 +103,7 @@ class Database:
     @contextmanager
     def _lent(self, *, create: bool) -> Iterator[sqlite3.Connection]:
         self._check_fork()
-        if self._closed:
+        if self._closed or (self.path is None and self._pool.closed):
             raise StoreError("this store in memory was closed, and what it held is gone.", place=self.place)
         if not create and not self.exists():
             with _empty() as connection:
@@ -248,6 +248,8 @@ class _Pool:
     def __init__(self, most: int) -> None:
         self.free: list[sqlite3.Connection] = []
         self.slots = threading.Semaphore(most)
+        self.closed = False
+        """Whether the process is ending: a database in memory is gone then."""
 
     def take(self) -> sqlite3.Connection | None:
         """Return a connection that is free, or None; threads may ask at the same moment."""
@@ -260,3 +262,8 @@ class _Pool:
         """Close the connections that are free."""
         while connection := self.take():
             connection.close()
+
+    def end(self) -> None:
+        """Close the connections when nobody uses the database any more, or the process ends."""
+        self.closed = True
+        self.close()

@@ -12,9 +12,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
-_INFO = """SELECT c.key, c.owner, c.created, c.updated, c.ended, c.meta,
-    (SELECT count(*) FROM messages m WHERE m.conversation = c.id AND m.kind = 0 AND m.state = 0),
-    (SELECT count(*) FROM messages m WHERE m.conversation = c.id AND m.kind = 0 AND m.state = 1),
+_INFO = """SELECT c.key, c.owner, c.created, c.updated, c.ended, c.meta, c.live, c.live_tokens, c.superseded,
     (SELECT count(*) FROM nodes n WHERE n.conversation = c.id AND n.state = 'published')
     FROM conversations c"""
 
@@ -64,11 +62,12 @@ def _info(connection: sqlite3.Connection, conversation: str, owner: str) -> Conv
 
 
 def _described(row: tuple[Any, ...]) -> ConversationInfo:
-    key, owner, created, updated, ended, meta, messages, superseded, nodes = row
+    key, owner, created, updated, ended, meta, messages, tokens, superseded, nodes = row
     return ConversationInfo(
         key=key,
         owner=owner,
         messages=messages,
+        tokens=tokens,
         superseded=superseded,
         nodes=nodes,
         created=created,

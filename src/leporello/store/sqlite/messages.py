@@ -10,6 +10,7 @@ from leporello.messages import fingerprint
 from leporello.store.match import full_plan
 from leporello.store.protocol import Ingested
 from leporello.store.quick import RUN, extended, quick_plan, remembered
+from leporello.store.seen import raw_calls
 from leporello.store.sqlite.history import SQLiteHistory
 from leporello.store.sqlite.part import Conversation, Part, chunks, find, number_of, opened, placeholders, to_json
 from leporello.store.sqlite.reading import load
@@ -19,7 +20,7 @@ from leporello.store.sqlite.writing import are_named, call_names, insert, prepar
 if TYPE_CHECKING:
     import sqlite3
     from collections import OrderedDict
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from leporello.messages import Message
     from leporello.store.known import Origins, Plan
@@ -86,18 +87,20 @@ class Messages(Part):
 
         With `full` messages that the host took back count as undone even when nothing new follows them.
         """
-        reading = None if full else self._readings.get((owner, conversation))
+        reading = self._readings.get((owner, conversation))
         with self._db.read() as connection:
             found = find(connection, conversation, owner) or _NEW
-            plan = _plan(connection, found, messages, reading, settle=full)
+            plan = _plan(connection, found, messages, reading, quick=not full, settle=full)
         version = found.version
         stored: dict[int, int] = {}
         if plan.added or plan.superseded or found.ended:
             prepared = _prepared(plan, messages)
-            plan, stored, version = self._store(conversation, owner, messages, found, plan, prepared, settle=full)
+            plan, stored, version = self._store(
+                conversation, owner, messages, found, plan, prepared, reading, full=full
+            )
         origins = _origins(plan, stored)
-        longer = remembered(messages, plan, origins, version, reading) if plan.settled else None
-        self._remember((owner, conversation), longer)
+        if plan.settled:
+            self._remember((owner, conversation), remembered(messages, plan, origins, version, reading))
         return _ingested(plan, origins, stored, len(messages))
 
     def handed_out(
@@ -184,6 +187,21 @@ class Messages(Part):
                 numbers = [*_beside(connection, row, "<", before), number, *_beside(connection, row, ">", after)]
             return list(load(connection, numbers, owner=owner).values())
 
+    def asking(self, conversation: str, tools: Collection[str], *, owner: str = "") -> tuple[str, ...]:
+        """Return the ids of a call of these tools that waits for its result, and of what led to it in its turn."""
+        with self._db.read() as connection:
+            found = find(connection, conversation, owner)
+            rows = connection.execute(
+                "SELECT id, role, tool FROM messages WHERE conversation = ? AND state = 0 AND kind = 0"
+                " ORDER BY place DESC, id DESC",
+                (found.id if found else 0,),
+            )
+            turn = _newest_turn(rows)
+            calling = next((row for row in turn if row[1] == "assistant"), None)
+            if calling is None or not _waits(connection, calling[0], turn.index(calling), tools):
+                return ()
+        return tuple(f"m{id_}" for id_, role, tool in turn if role == "user" or not _is_apart(tool, tools))
+
     def _store(
         self,
         conversation: str,
@@ -192,8 +210,9 @@ class Messages(Part):
         found: Conversation,
         plan: Plan,
         prepared: dict[int, Prepared],
+        reading: Reading | None,
         *,
-        settle: bool,
+        full: bool,
     ) -> tuple[Plan, dict[int, int], Version]:
         """Carry out a plan, made anew when somebody else wrote in between; return it, new numbers, and the version."""
         with self._db.write() as connection:
@@ -201,7 +220,7 @@ class Messages(Part):
             if plan.crowded:
                 _renumber(connection, now.id)
             if plan.crowded or now.revision != found.revision:
-                plan = _plan(connection, now, messages, None, settle=settle)
+                plan = _plan(connection, now, messages, reading, quick=False, settle=full)
                 prepared = _prepared(plan, messages)
             rows = [(prepared[addition.index], addition.place) for addition in plan.added]
             _supersede(connection, now.id, plan.superseded)
@@ -254,6 +273,27 @@ class Messages(Part):
             yield from page.values()
 
 
+def _newest_turn(newest_first: Iterable[tuple[int, str, str]]) -> list[tuple[int, str, str]]:
+    """Return number, role and tools of the messages back to the newest one of the user."""
+    turn = []
+    for row in newest_first:
+        turn.append(row)
+        if row[1] == "user":
+            break
+    return turn
+
+
+def _waits(connection: sqlite3.Connection, calling: int, results: int, tools: Collection[str]) -> bool:
+    """Tell whether a message with so many results behind it calls one of the tools, and has more calls than these."""
+    names = [name for _, name, _ in raw_calls(load(connection, [calling])[calling].message)]
+    return len(names) > results and not _is_apart(" ".join(names), tools)
+
+
+def _is_apart(tool: str, tools: Collection[str]) -> bool:
+    """Tell whether none of these tools is called, or answers, in a message."""
+    return not any(name in tools for name in tool.split())
+
+
 def _keep(memory: OrderedDict[_K, _V], key: _K, value: _V) -> None:
     """Remember something, and forget what was not touched for longest."""
     memory[key] = value
@@ -268,14 +308,15 @@ def _plan(
     messages: Sequence[Message],
     reading: Reading | None,
     *,
+    quick: bool,
     settle: bool,
 ) -> Plan:
     """Decide what a list means; without an earlier reading, or when it got shorter, by the whole list."""
     history = SQLiteHistory(connection, found.id)
-    quick = None
-    if reading is not None and len(messages) >= reading.length:
-        quick = quick_plan(history, messages, reading, found.version)
-    return quick or full_plan(history, messages, settle=settle)
+    plan = None
+    if quick and reading is not None and len(messages) >= reading.length:
+        plan = quick_plan(history, messages, reading, found.version)
+    return plan or full_plan(history, messages, reading=reading, settle=settle)
 
 
 def _prepared(plan: Plan, messages: Sequence[Message]) -> dict[int, Prepared]:

@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import StoreError
-from leporello.store.protocol import Cover, Node
+from leporello.store.protocol import Cover, Covered, Level, Node
 from leporello.store.sqlite.part import (
     Part,
     checked,
@@ -30,6 +30,21 @@ _COLUMNS = (
     "n.id, n.level, n.text, n.tokens, n.source_tokens, n.made_by, n.first_seq, n.last_seq, n.messages, n.time_from,"
     " n.time_to, n.state, n.meta"
 )
+
+
+_UNDER = (
+    "WITH RECURSIVE under (id) AS (SELECT n.id FROM nodes n JOIN conversations c ON c.id = n.conversation"
+    " WHERE n.id = ? AND c.owner = ? UNION SELECT h.child FROM children h JOIN under u ON h.parent = u.id)"
+)
+_COUNT = f"""{_UNDER}, ranges AS (
+    SELECT DISTINCT v.conversation AS conversation, v.first_seq AS first_seq, v.last_seq AS last_seq
+    FROM under u JOIN covers v ON v.node = u.id
+)
+SELECT
+    (SELECT count(*) FROM ranges r CROSS JOIN messages m INDEXED BY messages_seq
+     ON m.conversation = r.conversation AND m.seq BETWEEN r.first_seq AND r.last_seq)
+    - (SELECT count(*) FROM ranges r CROSS JOIN messages m INDEXED BY messages_system
+       ON m.conversation = r.conversation AND m.seq BETWEEN r.first_seq AND r.last_seq AND m.kind = 1)"""
 
 
 class Nodes(Part):
@@ -63,6 +78,31 @@ class Nodes(Part):
                 (number_of(id, "n"), checked(owner)),
             ).fetchone()
             return _load(connection, [row[0]])[0] if row else None
+
+    def levels(self, conversation: str, note: str, *, owner: str = "") -> list[Level]:
+        """Count the published nodes by level, and those that carry a note in `meta`; the lowest level first."""
+        with self._db.read() as connection:
+            found = find(connection, conversation, owner)
+            rows = connection.execute(
+                "SELECT level, count(*), sum(coalesce(json_extract(meta, ?), 0) <> 0) FROM nodes"
+                " WHERE conversation = ? AND state = 'published' GROUP BY level ORDER BY level",
+                (f'$."{note}"', found.id if found else 0),
+            ).fetchall()
+        return [Level(level=level, nodes=nodes, noted=noted) for level, nodes, noted in rows]
+
+    def covered(self, id: str, *, owner: str = "") -> Covered:  # noqa: A002 - its name
+        """Return what a node and those under it cover; nothing for one that there is not."""
+        asked = (number_of(id, "n"), checked(owner))
+        with self._db.read() as connection:
+            rows = connection.execute(
+                f"{_UNDER} SELECT v.first_seq, v.last_seq, v.start, v.stop FROM under u JOIN nodes n ON n.id = u.id"
+                " JOIN covers v ON v.node = u.id"
+                " ORDER BY n.first_seq, coalesce(v.start, 0), n.last_seq, n.id, v.position",
+                asked,
+            ).fetchall()
+            messages = connection.execute(_COUNT, asked).fetchone()[0]
+        covers = (Cover(first_seq=first, last_seq=last, start=start, stop=stop) for first, last, start, stop in rows)
+        return Covered(covers=tuple(covers), messages=messages)
 
     def covering(self, ids: Sequence[str], *, owner: str = "") -> dict[str, str]:
         """Map message ids to the id of the published leaf that covers each; those in no leaf are left out."""

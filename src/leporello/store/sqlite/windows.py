@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from leporello.errors import StaleWindowError
 from leporello.store.protocol import Request, Window
 from leporello.store.sqlite.nodes import set_states
-from leporello.store.sqlite.part import Part, find, opened, to_json
+from leporello.store.sqlite.part import Part, find, opened, placeholders, to_json
 
 if TYPE_CHECKING:
     import sqlite3
@@ -84,15 +84,36 @@ class Windows(Part):
             found = opened(connection, conversation, owner, self._clock())
             return write_request(connection, found.id, request, self._clock())
 
-    def requests(self, conversation: str, *, owner: str = "", last: int | None = None) -> list[Request]:
-        """Return journal rows, oldest first; `last` limits them to the newest."""
+    def requests(
+        self,
+        conversation: str,
+        *,
+        owner: str = "",
+        reason: str | None = None,
+        last: int | None = None,
+        after: int = 0,
+    ) -> list[Request]:
+        """Return journal rows, oldest first: the newest `last` of them, behind the one with the number `after`."""
+        where, values = ("", ()) if reason is None else (" AND reason = ?", (reason,))
         with self._db.read() as connection:
             found = find(connection, conversation, owner)
             rows = connection.execute(
-                f"SELECT {_COLUMNS} FROM requests WHERE conversation = ? ORDER BY number DESC LIMIT ?",
-                (found.id if found else 0, -1 if last is None else last),
+                f"SELECT {_COLUMNS} FROM requests WHERE conversation = ?{where} AND number > ?"
+                " ORDER BY number DESC LIMIT ?",
+                (found.id if found else 0, *values, after, -1 if last is None else last),
             ).fetchall()
         return [_request(row) for row in reversed(rows)]
+
+    def spent(self, conversation: str, reasons: Sequence[str], *, owner: str = "") -> tuple[float, int]:
+        """Add up the cost of journal rows with these reasons; returns it, and how many rows have none."""
+        with self._db.read() as connection:
+            found = find(connection, conversation, owner)
+            cost, unpriced = connection.execute(
+                "SELECT coalesce(sum(cost_usd), 0.0), count(*) - count(cost_usd) FROM requests"
+                f" WHERE conversation = ? AND reason IN ({placeholders(reasons)})",
+                (found.id if found else 0, *reasons),
+            ).fetchone()
+        return cost, unpriced
 
 
 def write_request(connection: sqlite3.Connection, conversation: int, request: Request, now: float) -> int:
