@@ -23,6 +23,7 @@ _RUN_NEEDLE = b"A" * RUN
 _LONGER_THAN_WORDS = re.compile(rb"[a-z]{16}")
 _NAME_SIGNS = (string.ascii_lowercase + "_-\r\n\\").encode()
 _LOOK_BACK = 48
+_LONGEST_REST = 4  # of a prefix, behind a sign in it that ends a run
 _INDENTS = frozenset(" \t")
 _ESCAPES = frozenset("%[")
 _LONGEST_ESCAPE = 24
@@ -102,8 +103,9 @@ def _candidates(flat: str, start: int, end: int) -> Iterator[int]:
     """Yield where a known prefix stands: before a run, at its beginning, or inside it after a joint."""
     before = flat[start - 1 : start]
     if (broken := _BROKEN_PREFIXES.get(before)) is not None:
-        for hit in broken.finditer(flat, max(0, start - _LOOK_BACK), start):
-            yield hit.start()
+        for hit in broken.finditer(flat, max(0, start - _LOOK_BACK), start + _LONGEST_REST):
+            if hit.start() < start:
+                yield hit.start()
     elif before in _INDENTS and "\n" in flat[max(0, start - RUN) : start]:
         for hit in _PREFIX.finditer(flat, max(0, start - _LOOK_BACK), start):
             yield hit.start()
