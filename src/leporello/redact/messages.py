@@ -6,11 +6,13 @@ the redactor as one text, which is many times faster than one call for each stri
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, NewType
+from typing import TYPE_CHECKING, Any, NewType
 
 from leporello.messages.types import IMAGE_TYPES
 from leporello.redact.redactor import redact, redact_value
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
 
 RedactedMessage = NewType("RedactedMessage", dict[str, Any])
 """A message without known secrets; made by `redact_messages` alone."""

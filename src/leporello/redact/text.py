@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,7 +20,7 @@ class Redacted(str):
 
     __slots__ = ()
 
-    def __new__(cls, text: str, searched: _Searched) -> Redacted:
+    def __new__(cls, text: str, searched: _Searched) -> Self:  # noqa: ARG004 - asked for, so that others cannot
         """Make it; `Redacted(text)` alone fails, for a type checker and at run time."""
         return super().__new__(cls, text)
 

@@ -25,7 +25,10 @@ HEX = "0123456789abcdef"
 BASE64 = ALNUM + "+/"
 _BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-_WORDS = "correct horse battery staple sunshine orchard velvet lantern harbour meadow copper thistle".split()
+_WORDS = (
+    *("correct", "horse", "battery", "staple", "sunshine", "orchard"),
+    *("velvet", "lantern", "harbour", "meadow", "copper", "thistle"),
+)
 
 _MARK = re.compile(r"\[REDACTED:[a-z0-9-]*\]?")
 
@@ -275,7 +278,11 @@ def _called(number: int, name: str, arguments: dict[str, object], output: str) -
     call_id = f"call_{number}"
     return [
         {"role": "user", "content": f"Please go on with step {number}."},
-        {"role": "assistant", "content": None, "tool_calls": [{"id": call_id, "type": "function", "function": function}]},
+        {
+            "role": "assistant",
+            "content": None,
+            "tool_calls": [{"id": call_id, "type": "function", "function": function}],
+        },
         {"role": "tool", "tool_call_id": call_id, "content": output},
         {"role": "assistant", "content": f"Step {number} is done."},
     ]
@@ -335,9 +342,7 @@ def planted(form: Form, context: str, number: int, rng: Random) -> Planted:
 
 def pieces(secrets: Iterable[str]) -> dict[str, str]:
     """Return every piece of the secrets that must not be seen, with the secret it is of."""
-    return {
-        secret[at : at + PIECE]: secret for secret in secrets for at in range(max(1, len(secret) - PIECE + 1))
-    }
+    return {secret[at : at + PIECE]: secret for secret in secrets for at in range(max(1, len(secret) - PIECE + 1))}
 
 
 def leaks(known: dict[str, str], text: str) -> Iterator[str]:
