@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NewType
 
+from leporello.messages.rules import MAX_FUNCTION_NAME
 from leporello.messages.types import IMAGE_TYPES
 from leporello.redact.redactor import redact, redact_value
 
@@ -23,6 +24,7 @@ _TEXT_PART = frozenset({"type", "text"})
 _MEDIA = IMAGE_TYPES | {"input_audio", "file"}
 _SEPARATOR = "\n\x01\n"  # not white space to a regular expression, so no pattern runs across it
 _PAGE = 1_000_000
+_LONG_NAME = "a_tool_with_a_long_name"
 
 
 def redact_messages(messages: Iterable[Any]) -> list[RedactedMessage]:
@@ -72,10 +74,18 @@ def _texts(message: dict[str, Any]) -> list[str] | None:
         return None
     if calls is not None:
         try:
-            texts += [call["function"][key] for call in calls for key in ("name", "arguments")]
+            called = [(call["function"]["name"], call["function"]["arguments"]) for call in calls]
         except (TypeError, KeyError):
             return None
+        if any(_was_cut(name) for name, _ in called):
+            return None
+        texts += [text for pair in called for text in pair]
     return texts if all(isinstance(text, str) for text in texts) else None
+
+
+def _was_cut(name: Any) -> bool:
+    """Tell whether the name of a tool is as long as a repair leaves it: then it may be the half of a secret."""
+    return isinstance(name, str) and len(name) >= MAX_FUNCTION_NAME
 
 
 def _page(page: Sequence[tuple[dict[str, Any], list[str]]]) -> list[RedactedMessage]:
@@ -114,8 +124,17 @@ def _redacted_parts(message: dict[str, Any]) -> dict[str, Any]:
     content = message.get("content")
     if isinstance(content, list):
         message = {**message, "content": [_without_media(part) for part in content]}
+    if isinstance(message.get("tool_calls"), list):
+        message = {**message, "tool_calls": [_without_cut_name(call) for call in message["tool_calls"]]}
     view = redact_value(message)
     return view if isinstance(view, dict) else {}
+
+
+def _without_cut_name(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict) or not _was_cut(function.get("name")):
+        return call
+    return {**call, "function": {**function, "name": _LONG_NAME}}
 
 
 def _without_media(part: Any) -> Any:
