@@ -93,7 +93,7 @@ _CLOUDS = (
     _format("aws-bedrock-key", "ABSK", _B64 + "{100,200}" + _PAD),
     _format("google-api-key", "AIza", r"[\w-]{35}"),
     _format("google-oauth-token", "ya29.", r"[\w.-]{20,2048}"),
-    _format("google-refresh-token", "1//0", r"[\w-]{40,120}"),
+    _format("google-refresh-token", "1//0 1%2F%2F0", r"[\w-]{40,120}"),
     _format("google-client-secret", "GOCSPX-", r"[\w-]{28}"),
     _format("digitalocean-token", "dop_v1_ doo_v1_ dor_v1_", r"[0-9a-f]{64}"),
     _format("heroku-key", "HRKU-", r"[\w-]{36,70}"),

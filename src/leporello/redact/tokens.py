@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # Where a token holds a sign that ends a run, its prefix may stand in an earlier run: the prefixes to look for, by sign.
 _BROKEN_PREFIXES = {
     sign: re.compile(any_of(prefix for form in FORMATS if form.holds(sign) for prefix in form.prefixes))
-    for sign in "./+"
+    for sign in "./+%"
 }
 # Shapes without a prefix, by the character before the run: their kind, how far before it they may begin, the shape.
 _AROUND: dict[str, tuple[tuple[str, int, re.Pattern[str]], ...]] = {
@@ -106,7 +106,7 @@ def _candidates(flat: str, start: int, end: int) -> Iterator[int]:
         for hit in broken.finditer(flat, max(0, start - _LOOK_BACK), start + _LONGEST_REST):
             if hit.start() < start:
                 yield hit.start()
-    elif before in _INDENTS and "\n" in flat[max(0, start - RUN) : start]:
+    if before in _INDENTS and "\n" in flat[max(0, start - RUN) : start]:
         for hit in _PREFIX.finditer(flat, max(0, start - _LOOK_BACK), start):
             yield hit.start()
     elif before in _ESCAPES:

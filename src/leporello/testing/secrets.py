@@ -26,7 +26,7 @@ BASE64 = ALNUM + "+/"
 _BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
 _BASE58 = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _WORDS = (
-    *("correct", "horse", "battery", "staple", "sunshine", "orchard"),
+    *("saddle", "horse", "battery", "staple", "sunshine", "orchard"),
     *("velvet", "lantern", "harbour", "meadow", "copper", "thistle"),
 )
 
