@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from leporello.redact import redact
+from leporello.redact import redact, redact_messages
 from leporello.summary.digest import chunks, digest
 
 if TYPE_CHECKING:
@@ -72,12 +72,14 @@ def seconds(work: Callable[[], object]) -> float:
 
 
 def row(name: str, messages: list[Message]) -> str:
-    turns = digest(messages)
+    views = redact_messages(messages)
+    turns = digest(views)
     text = "\n".join(str(message.get("content")) for message in messages)
     baseline = seconds(lambda: json.dumps(messages))
     times = {
-        "redaction alone": seconds(lambda: redact(text)),
-        "digest": seconds(lambda: digest(messages)),
+        "redaction of the text": seconds(lambda: redact(text)),
+        "redaction of the messages": seconds(lambda: redact_messages(messages)),
+        "digest": seconds(lambda: digest(views)),
         "chunks": seconds(lambda: chunks(turns, WINDOW)),
     }
     shown = sum(len(turn.body) for turn in turns)
@@ -89,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Measure the digest of long conversations.")
     parser.add_argument("--data", type=Path, help="a folder with conversations in *.jsonl files")
     options = parser.parse_args(argv)
-    print(f"{'':<22}{'messages':>9}{'text':>11}{'digest':>11}   redaction alone, digest (with redaction), chunks")
+    print(f"{'':<22}{'messages':>9}{'text':>11}{'digest':>11}   redaction of the text, of the messages, digest, chunks")
     for messages in (10_000, 1_000, 100):
         print(row(f"{messages:,} messages", conversation(messages)))
     if options.data:

@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from leporello.redact import redact_messages
 from leporello.summary.artifacts import collect
 from leporello.summary.extract import extract_summary
 from leporello.summary.template import parse, render, trim
@@ -77,12 +78,14 @@ def measure(name: str, messages: Messages) -> None:
     """Print one row per part of the work."""
     text = "\n".join(texts(messages))
     base = best(lambda: set(text.split()))
-    summary = extract_summary(messages, budget_tokens=8_000)
+    views = redact_messages(messages)
+    summary = extract_summary(views, budget_tokens=8_000)
     print(f"\n{name}: {len(messages)} messages, {len(text) / 1e6:.1f} MB, summary of {count_text(summary)} tokens")
     rows: dict[str, Callable[[], object]] = {
         "set(text.split())": lambda: set(text.split()),
-        "artifacts.collect": lambda: collect(messages),
-        "extract_summary": lambda: extract_summary(messages, budget_tokens=8_000),
+        "redact_messages": lambda: redact_messages(messages),
+        "artifacts.collect": lambda: collect(views),
+        "extract_summary": lambda: extract_summary(views, budget_tokens=8_000),
         "parse, trim, render": lambda: render(trim(parse(summary), 2_000)),
     }
     for row, work in rows.items():

@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from leporello.cli.demo import command
 from leporello.cli.demo_show import Demonstration
 from leporello.messages import violations
+from leporello.redact import redact_messages
 from leporello.store import open_store
 from leporello.summary.extract import extract_summary
 from leporello.testing.demo_conversation import demo_conversation
@@ -54,7 +55,7 @@ def test_the_conversation_is_long_valid_and_always_the_same() -> None:
 
 def test_the_extractive_summary_holds_every_path_every_error_and_the_last_instruction() -> None:
     story = demo_conversation()
-    summary = extract_summary(story.messages, budget_tokens=10_000)
+    summary = extract_summary(redact_messages(story.messages), budget_tokens=10_000)
     missing = [exact for exact in (*story.paths, *story.errors, story.last_instruction) if exact not in summary]
     assert not missing
 
@@ -64,7 +65,7 @@ def test_that_check_can_fail() -> None:
     without_outputs = [
         message | {"content": "…"} if message["role"] == "tool" else message for message in story.messages
     ]
-    summary = extract_summary(without_outputs, budget_tokens=10_000)
+    summary = extract_summary(redact_messages(without_outputs), budget_tokens=10_000)
     assert any(error not in summary for error in story.errors)
 
 

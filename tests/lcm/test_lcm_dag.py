@@ -13,6 +13,7 @@ from leporello.lcm.dag import (
     is_full,
     pack,
     roots,
+    views,
 )
 from leporello.lcm.fold import tiles
 from leporello.messages import is_system
@@ -95,7 +96,8 @@ def test_a_long_message_reaches_the_summariser_to_its_last_character() -> None:
     text = "".join(f"line {n} of a very long output\n" for n in range(8_000))
     rows = stored([{"role": "user", "content": "go"}, {"role": "assistant", "content": text}])
     leaves = pack(rows, 4_000)
-    said = "".join(str(piece.message["content"]) for pieces in leaves for piece in pieces if piece.start is not None)
+    parts = [piece for pieces in leaves for piece in pieces if piece.start is not None]
+    said = "".join(str(view["content"]) for view in views(parts))
     assert said == text
     assert all(sum(piece.tokens for piece in pieces) <= 4_400 for pieces in leaves)
 

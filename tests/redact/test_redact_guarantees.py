@@ -40,7 +40,7 @@ json_values = st.recursive(
 @given(mixtures)
 def test_redacting_twice_changes_nothing_more(text: str) -> None:
     once = redact(text)
-    assert redact(once) == once
+    assert redact(str(once)) == once
 
 
 @given(st.text())

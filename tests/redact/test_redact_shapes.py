@@ -2,124 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import random
 import re
-import string
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 import pytest
 
 from leporello.redact import redact, secrets
 from leporello.redact.redactor import FINDERS, _redact
+from leporello.testing.secrets import BASE64, SHAPES, Make, run
 
-UPPER, LOWER, DIGITS = string.ascii_uppercase, string.ascii_lowercase, string.digits
-ALNUM = UPPER + LOWER + DIGITS
-URL64 = ALNUM + "_-"
-HEX = "0123456789abcdef"
-BASE64 = ALNUM + "+/"
-BECH32 = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-Make = Callable[[random.Random], str]
-
-
-def run(alphabet: str, length: int) -> Make:
-    """Make random text that begins and ends with a letter or a digit."""
-    edges = [sign for sign in alphabet if sign.isalnum()]
-
-    def make(rng: random.Random) -> str:
-        middle = "".join(rng.choice(alphabet) for _ in range(length - 2))
-        return rng.choice(edges) + middle + rng.choice(edges)
-
-    return make
-
-
-def parts(*pieces: str | Make) -> Make:
-    return lambda rng: "".join(piece if isinstance(piece, str) else piece(rng) for piece in pieces)
-
-
-def jwt(rng: random.Random) -> str:
-    def segment(value: object) -> str:
-        return base64.urlsafe_b64encode(json.dumps(value).encode()).decode().rstrip("=")
-
-    claims = {"sub": run(DIGITS, 10)(rng), "name": run(LOWER, 8)(rng), "iat": rng.randrange(10**9)}
-    return f"{segment({'alg': 'HS256', 'typ': 'JWT'})}.{segment(claims)}.{run(URL64, 43)(rng)}"
-
-
-SHAPES: dict[str, Make] = {
-    "openai legacy": parts("sk-", run(ALNUM, 20), "T3BlbkFJ", run(ALNUM, 20)),
-    "openai project": parts("sk-proj-", run(URL64, 74), "T3BlbkFJ", run(URL64, 74)),
-    "openai service account": parts("sk-svcacct-", run(URL64, 58), "T3BlbkFJ", run(URL64, 58)),
-    "anthropic": parts("sk-ant-api03-", run(URL64, 93), "AA"),
-    "anthropic admin": parts("sk-ant-admin01-", run(URL64, 93), "AA"),
-    "openrouter": parts("sk-or-v1-", run(HEX, 64)),
-    "deepseek": parts("sk-", run(HEX, 32)),
-    "huggingface": parts("hf_", run(UPPER + LOWER, 33), "7"),
-    "replicate": parts("r8_", run(ALNUM, 37)),
-    "groq": parts("gsk_", run(ALNUM, 52)),
-    "xai": parts("xai-", run(ALNUM, 80)),
-    "perplexity": parts("pplx-", run(ALNUM, 48)),
-    "nvidia": parts("nvapi-", run(URL64, 64)),
-    "langsmith": parts("lsv2_pt_", run(HEX, 32), "_", run(HEX, 10)),
-    "github classic": parts("ghp_", run(ALNUM, 36)),
-    "github oauth": parts("gho_", run(ALNUM, 36)),
-    "github user": parts("ghu_", run(ALNUM, 36)),
-    "github server": parts("ghs_", run(ALNUM, 36)),
-    "github refresh": parts("ghr_", run(ALNUM, 76)),
-    "github fine-grained": parts("github_pat_", run(ALNUM, 22), "_", run(ALNUM, 59)),
-    "gitlab": parts("glpat-", run(URL64, 20)),
-    "gitlab runner": parts("glrt-", run(URL64, 20)),
-    "atlassian": parts("ATATT3xFfGF0", run(URL64, 170), "=", run(UPPER + DIGITS, 8)),
-    "npm": parts("npm_", run(ALNUM, 36)),
-    "pypi": parts("pypi-AgEIcHlwaS5vcmc", run(URL64, 130)),
-    "rubygems": parts("rubygems_", run(HEX, 48)),
-    "docker": parts("dckr_pat_", run(URL64, 27)),
-    "aws id": parts("AKIA", run(UPPER + "234567", 16)),
-    "aws temporary id": parts("ASIA", run(UPPER + "234567", 16)),
-    "google api": parts("AIza", run(URL64, 35)),
-    "google oauth": parts("ya29.", run(URL64, 160)),
-    "google client secret": parts("GOCSPX-", run(URL64, 28)),
-    "digitalocean": parts("dop_v1_", run(HEX, 64)),
-    "heroku": parts("HRKU-", run(URL64, 60)),
-    "databricks": parts("dapi", run(HEX, 32)),
-    "doppler": parts("dp.pt.", run(ALNUM, 43)),
-    "vault": parts("hvs.", run(URL64, 90)),
-    "terraform": parts(run(ALNUM, 14), ".atlasv1.", run(URL64, 67)),
-    "azure client secret": parts(run(ALNUM, 3), "8Q~", run(ALNUM + "_.~-", 34)),
-    "slack bot": parts("xoxb-", run(DIGITS, 12), "-", run(DIGITS, 12), "-", run(ALNUM, 24)),
-    "slack user": parts("xoxp-", run(DIGITS, 12), "-", run(DIGITS, 12), "-", run(DIGITS, 12), "-", run(HEX, 32)),
-    "slack app": parts("xapp-1-", run(UPPER + DIGITS, 11), "-", run(DIGITS, 13), "-", run(HEX, 64)),
-    "stripe": parts("sk_live_", run(ALNUM, 24)),
-    "stripe restricted": parts("rk_live_", run(ALNUM, 99)),
-    "stripe webhook": parts("whsec_", run(ALNUM, 32)),
-    "twilio": parts("SK", run(HEX, 32)),
-    "sendgrid": parts("SG.", run(URL64, 22), ".", run(URL64, 43)),
-    "mailgun": parts("key-", run(HEX, 32)),
-    "mailchimp": parts(run(HEX, 32), "-us21"),
-    "linear": parts("lin_api_", run(ALNUM, 40)),
-    "notion": parts("ntn_", run(DIGITS, 11), run(ALNUM, 35)),
-    "notion older": parts("secret_", run(ALNUM, 43)),
-    "figma": parts("figd_", run(URL64, 40)),
-    "shopify": parts("shpat_", run(HEX, 32)),
-    "square": parts("EAAA", run(URL64, 60)),
-    "square secret": parts("sq0csp-", run(URL64, 43)),
-    "telegram": parts(run("123456789", 10), ":AA", run(URL64, 33)),
-    "discord": parts("M", run(ALNUM, 25), ".", run(URL64, 6), ".", run(URL64, 38)),
-    "jwt": jwt,
-    "age": parts("AGE-SECRET-KEY-1", run(BECH32.upper(), 58)),
-    "grafana service account": parts("glsa_", run(ALNUM, 32), "_", run(HEX, 8)),
-    "newrelic": parts("NRAK-", run(UPPER + DIGITS, 27)),
-    "sentry user": parts("sntryu_", run(HEX, 64)),
-    "postman": parts("PMAK-", run(HEX, 24), "-", run(HEX, 34)),
-    "airtable": parts("pat", run(ALNUM, 14), ".", run(HEX, 64)),
-    "dropbox": parts("sl.", run(URL64, 136)),
-    "supabase": parts("sbp_", run(HEX, 40)),
-    "tailscale": parts("tskey-auth-", run(ALNUM, 12), "-", run(ALNUM, 32)),
-    "pulumi": parts("pul-", run(HEX, 40)),
-}
 UNPREFIXED = {"terraform", "azure client secret", "mailchimp", "telegram", "discord"}
 
 SURROUNDINGS: dict[str, Callable[[str], tuple[str, str, str]]] = {
@@ -198,8 +95,8 @@ def test_a_token_with_a_line_break_in_it_is_replaced(name: str, wrap: str) -> No
     rng = random.Random(name + wrap)
     for _ in range(8):
         secret = SHAPES[name](rng)
-        if len(secret) > 110 or (wrap == "indented" and len(secret) < 60):
-            continue
+        if len(secret) > 110 or (wrap == "indented" and len(secret) < 60) or len(secret) < 30:
+            continue  # one so short would be broken inside its prefix
         output = redact(wrapped(secret, wrap, rng))
         assert leaks(secret, output) == []
         assert output.endswith(" and more")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from leporello.summary.artifacts import Artifacts, collect
+from leporello.redact import redact_messages
+from leporello.summary.artifacts import Artifacts, collect as collect_redacted
 from leporello.summary.artifacts.values import pairs_at
 
 if TYPE_CHECKING:
@@ -19,6 +20,13 @@ NEEDLES = (
     "/srv/ledger/accounts_2291.yaml",
     "retry_budget: 7731",
 )
+
+
+def collect(messages: list[Any]) -> Artifacts:
+    """Gather from messages as an engine does."""
+    return collect_redacted(redact_messages(messages))
+
+
 FILLER = "the quick brown fox walks over the quiet hill and says nothing of interest\n"
 
 

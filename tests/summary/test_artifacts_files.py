@@ -7,8 +7,14 @@ from typing import Any
 
 import pytest
 
-from leporello.summary.artifacts import Artifacts, collect
+from leporello.redact import redact_messages
+from leporello.summary.artifacts import Artifacts, collect as collect_redacted
 from leporello.summary.artifacts.shell import file_actions
+
+
+def collect(messages: list[Any]) -> Artifacts:
+    """Gather from messages as an engine does."""
+    return collect_redacted(redact_messages(messages))
 
 
 def call(name: str, arguments: dict[str, Any] | str, call_id: str = "c1") -> dict[str, Any]:

@@ -12,8 +12,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from leporello.messages.types import Message
-from leporello.summary.digest import DEFAULT_LIMIT, Turn, chunks, digest, packed
+from leporello.redact import redact_messages
+from leporello.summary.digest import DEFAULT_LIMIT, Turn, chunks, digest as digest_redacted, packed
 from leporello.tokens import count_text
+
+
+def digest(messages: list[Any], *, limit: int | None = DEFAULT_LIMIT) -> list[Turn]:
+    """Return the turns of messages, as an engine hands them over."""
+    return digest_redacted(redact_messages(messages), limit=limit)
+
 
 MARK = re.compile(r"\[\.\.\. ([\d,]+) characters left out \.\.\.\]")
 KEY = "sk-proj-" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5bC7dE9fG1hJ3"

@@ -12,12 +12,19 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from leporello.summary.extract import extract_summary
+from leporello.redact import redact_messages
+from leporello.summary.extract import extract_summary as extract_redacted
 from leporello.summary.template import NAMES, Sections, parse
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+def extract_summary(messages: list[Any], *, budget_tokens: int, previous: str = "", focus: str = "") -> str:
+    """Summarise messages as an engine does."""
+    return extract_redacted(redact_messages(messages), budget_tokens=budget_tokens, previous=previous, focus=focus)
+
 
 Messages = list[dict[str, Any]]
 

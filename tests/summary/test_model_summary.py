@@ -12,6 +12,7 @@ from hypothesis import given, settings, strategies as st
 
 from leporello.errors import ContextTooLongError, ModelError, OutputLimitError
 from leporello.llm.scripted import FakeClock, ScriptedLLM
+from leporello.redact import redact, redact_messages
 from leporello.summary.calls import ASSUMED_WINDOW
 from leporello.summary.summariser import Summariser, Summary, SummaryRequest
 from leporello.summary.template import HEADINGS, parse
@@ -38,6 +39,12 @@ NEEDLES = (
     "/srv/billing/migrations/0042_invoice_totals.py",
     "INV-20931",
 )
+
+
+def asked(messages: Sequence[Message], budget_tokens: int, **texts: str) -> SummaryRequest:
+    """Return a request for a summary, made as an engine does."""
+    clean = {name: redact(text) for name, text in texts.items()}
+    return SummaryRequest(messages=redact_messages(messages), budget_tokens=budget_tokens, **clean)  # type: ignore[arg-type]
 
 
 def step(number: int) -> str:
@@ -79,7 +86,7 @@ def middle(tokens: int) -> tuple[Message, ...]:
 def summarised(llm: ScriptedLLM, messages: Sequence[Message], budget: int = 4_000, **options: float) -> Summary:
     limits = {key: options[key] for key in ("max_calls", "deadline_seconds", "timeout_seconds") if key in options}
     summariser = Summariser(llm, clock=FakeClock(), sleep=lambda _: None, **limits)  # type: ignore[arg-type]
-    return summariser.summarise(SummaryRequest(messages=messages, budget_tokens=budget))
+    return summariser.summarise(asked(messages=messages, budget_tokens=budget))
 
 
 def prompts_fit(llm: ScriptedLLM, window: int) -> None:
@@ -164,7 +171,7 @@ def test_windows_calls_and_budgets_hold_for_any_size(
     messages = [message for number in range(rounds) for message in turn(number, words)]
     earlier = "## Critical Context\n" + "\n".join(f"- port: {number}" for number in range(previous // 4))
     summariser = Summariser(llm, clock=FakeClock(), max_calls=most)
-    summary = summariser.summarise(SummaryRequest(messages=messages, budget_tokens=budget, previous=earlier))
+    summary = summariser.summarise(asked(messages=messages, budget_tokens=budget, previous=earlier))
     assert summary.error is None
     prompts_fit(llm, window)
     calls_are_bounded(llm, most)
@@ -194,7 +201,7 @@ def test_the_deadline_holds_with_a_slow_model(seconds: float) -> None:
     clock = FakeClock()
     llm = ScriptedLLM(GOOD, context_length=8_192, seconds=seconds, clock=clock)
     summariser = Summariser(llm, clock=clock, sleep=clock.advance, deadline_seconds=120, timeout_seconds=60)
-    summary = summariser.summarise(SummaryRequest(messages=middle(50_000), budget_tokens=4_000))
+    summary = summariser.summarise(asked(messages=middle(50_000), budget_tokens=4_000))
     deadline_holds(llm, clock, 120)
     needles_survive(summary.text)
     assert summary.partly_extractive
@@ -209,7 +216,7 @@ def test_a_model_that_answers_in_time_and_then_runs_out_of_it_has_not_failed() -
     clock = FakeClock()
     llm = ScriptedLLM(GOOD, context_length=8_192, seconds=50, clock=clock)
     summariser = Summariser(llm, clock=clock, deadline_seconds=120)
-    summary = summariser.summarise(SummaryRequest(messages=middle(50_000), budget_tokens=4_000))
+    summary = summariser.summarise(asked(messages=middle(50_000), budget_tokens=4_000))
     assert (summary.fallback, summary.error) == ("", None)
     assert "without the model" in summary.note
     assert "migrate the billing service" in summary.text
@@ -217,7 +224,7 @@ def test_a_model_that_answers_in_time_and_then_runs_out_of_it_has_not_failed() -
 
 def test_an_earlier_summary_is_updated_by_the_model() -> None:
     llm = ScriptedLLM(GOOD, context_length=200_000)
-    request = SummaryRequest(messages=turn(1, 800), budget_tokens=2_000, previous="## Goal\n- Make the demo blue.")
+    request = asked(messages=turn(1, 800), budget_tokens=2_000, previous="## Goal\n- Make the demo blue.")
     summary = Summariser(llm, clock=FakeClock()).summarise(request)
     (prompt,) = llm.prompts
     assert "Make the demo blue." in prompt
@@ -227,7 +234,7 @@ def test_an_earlier_summary_is_updated_by_the_model() -> None:
 
 def test_an_earlier_summary_joins_only_the_last_call() -> None:
     llm = ScriptedLLM(GOOD, context_length=32_768)
-    request = SummaryRequest(messages=middle(50_000), budget_tokens=2_000, previous="## Goal\n- Make the demo blue.")
+    request = asked(messages=middle(50_000), budget_tokens=2_000, previous="## Goal\n- Make the demo blue.")
     Summariser(llm, clock=FakeClock()).summarise(request)
     assert ["Make the demo blue." in prompt for prompt in llm.prompts] == [False] * (len(llm.prompts) - 1) + [True]
 
@@ -235,7 +242,7 @@ def test_an_earlier_summary_joins_only_the_last_call() -> None:
 def test_an_earlier_summary_too_long_for_the_window_is_updated_without_the_model() -> None:
     earlier = "## Critical Context\n" + "\n".join(f"- shard {n} listens on port {5_000 + n}" for n in range(300))
     llm = ScriptedLLM(GOOD, context_length=8_192)
-    request = SummaryRequest(messages=turn(1, 800), budget_tokens=9_000, previous=earlier)
+    request = asked(messages=turn(1, 800), budget_tokens=9_000, previous=earlier)
     summary = Summariser(llm, clock=FakeClock()).summarise(request)
     prompts_fit(llm, 8_192)
     assert "shard 17 listens on port 5017" in summary.text
@@ -244,7 +251,7 @@ def test_an_earlier_summary_too_long_for_the_window_is_updated_without_the_model
 
 def test_a_focus_and_the_memory_of_the_host_reach_the_model() -> None:
     llm = ScriptedLLM(GOOD, context_length=200_000)
-    request = SummaryRequest(
+    request = asked(
         messages=turn(1, 800), budget_tokens=2_000, focus="invoice totals", memory="The user prefers PostgreSQL."
     )
     Summariser(llm, clock=FakeClock()).summarise(request)
@@ -269,7 +276,7 @@ def test_a_window_named_in_the_refusal_is_believed_and_remembered() -> None:
 
     llm = ScriptedLLM(answer)
     summariser = Summariser(llm, clock=FakeClock())
-    request = SummaryRequest(messages=middle(40_000), budget_tokens=2_000)
+    request = asked(messages=middle(40_000), budget_tokens=2_000)
     first = summariser.summarise(request)
     refused = sum(count_messages(call.messages) > 8_192 for call in llm.calls)
     second = summariser.summarise(request)
@@ -328,7 +335,7 @@ def with_secrets() -> list[Message]:
 @pytest.mark.parametrize("answer", [GOOD, GOOD + f"\n## Critical Context\n- key {KEY}", ModelError(f"bad key {KEY}")])
 def test_secrets_are_neither_in_prompts_nor_in_the_summary(answer: str | ModelError) -> None:
     llm = ScriptedLLM(answer, context_length=200_000)
-    request = SummaryRequest(
+    request = asked(
         messages=with_secrets(), budget_tokens=2_000, previous=f"- {KEY}", focus=f"about {KEY}", memory=f"k {KEY}"
     )
     no_secret_travels(llm, Summariser(llm, clock=FakeClock()).summarise(request))
@@ -405,7 +412,7 @@ class TestPlantedDefects:
         clock = FakeClock()
         llm = ScriptedLLM(GOOD, context_length=8_192, seconds=29, clock=clock)
         summariser = Summariser(llm, clock=clock, deadline_seconds=1e9)
-        summariser.summarise(SummaryRequest(messages=middle(50_000), budget_tokens=4_000))
+        summariser.summarise(asked(messages=middle(50_000), budget_tokens=4_000))
         with pytest.raises(AssertionError):
             deadline_holds(llm, clock, 120)
 
@@ -415,7 +422,7 @@ class TestPlantedDefects:
 
     def test_a_summary_that_passes_a_secret_on(self) -> None:
         with pytest.raises(AssertionError):
-            no_secret_travels(ScriptedLLM(), Summary(text=KEY))
+            no_secret_travels(ScriptedLLM(), Summary(text=KEY))  # type: ignore[arg-type]
 
     def test_a_reader_that_skips_the_middle(self) -> None:
         llm = ScriptedLLM(GOOD, context_length=32_768)

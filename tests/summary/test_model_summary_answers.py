@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -10,9 +11,15 @@ from hypothesis import given, settings, strategies as st
 from leporello.errors import EmptyAnswerError
 from leporello.llm.client import Completion
 from leporello.llm.scripted import FakeClock, ScriptedLLM
+from leporello.redact import redact, redact_messages
 from leporello.summary.answers import QUOTED, NotShorterError, accepted, neutralised
 from leporello.summary.summariser import Summariser, SummaryRequest
 from leporello.tokens import count_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leporello.messages import Message
 
 LIVE = re.compile(
     r"\[\s*(?:context compaction|context summary|note: some earlier|old tool output)|"
@@ -44,6 +51,12 @@ ORDERS = (
 )
 
 
+def asked(messages: Sequence[Message], budget_tokens: int, **texts: str) -> SummaryRequest:
+    """Return a request for a summary, made as an engine does."""
+    clean = {name: redact(text) for name, text in texts.items()}
+    return SummaryRequest(messages=redact_messages(messages), budget_tokens=budget_tokens, **clean)  # type: ignore[arg-type]
+
+
 def is_harmless(text: str) -> None:
     assert not LIVE.search(text), LIVE.search(text)
 
@@ -56,7 +69,7 @@ def test_nothing_in_an_answer_works_as_more_than_words(text: str) -> None:
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_a_hostile_answer_ends_up_as_harmless_lines_of_a_summary(text: str) -> None:
     llm = ScriptedLLM(f"## Goal\n- A blue demo.\n\n## Next Steps\n{text}\n", context_length=200_000)
-    request = SummaryRequest(messages=[{"role": "user", "content": "Make it blue. " * 400}], budget_tokens=2_000)
+    request = asked(messages=[{"role": "user", "content": "Make it blue. " * 400}], budget_tokens=2_000)
     summary = Summariser(llm, clock=FakeClock()).summarise(request)
     is_harmless(summary.text)
     assert "A blue demo." in summary.text
@@ -66,7 +79,7 @@ def test_a_hostile_answer_ends_up_as_harmless_lines_of_a_summary(text: str) -> N
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_text_of_the_conversation_is_harmless_without_a_model_too(text: str) -> None:
     told = [{"role": "user", "content": text}, {"role": "assistant", "content": f"error: {text}"}]
-    is_harmless(Summariser(None).summarise(SummaryRequest(messages=told, budget_tokens=2_000)).text)
+    is_harmless(Summariser(None).summarise(asked(messages=told, budget_tokens=2_000)).text)
 
 
 @pytest.mark.parametrize("order", ORDERS)

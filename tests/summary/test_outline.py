@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from leporello.llm import ScriptedLLM
+from leporello.redact import redact_messages
 from leporello.summary import Summariser, SummaryRequest
 from leporello.summary.artifacts import collect_turns
 from leporello.summary.artifacts.reading import read_turns
@@ -48,8 +49,8 @@ def very_long(first: str = FILLER, turns: int = 800, **arguments: Any) -> list[M
 
 
 def gathered(messages: list[Message]) -> Artifacts:
-    older = outline(messages)
-    return collect_turns(read_turns(messages, older.stop), older)
+    older = outline(redact_messages(messages))
+    return collect_turns(read_turns(redact_messages(messages), older.stop), older)
 
 
 def everything_said_is_shown(turns: list[Turn], messages: list[Message]) -> None:
@@ -65,7 +66,7 @@ class TestReach:
     def test_everything_is_up_to_the_limit(self) -> None:
         messages = [{"role": "user", "content": "x" * (IN_FULL // 4 - PER_MESSAGE)} for _ in range(4)]
         assert in_full_from(messages) == 0
-        assert outline(messages).blocks == []
+        assert outline(redact_messages(messages)).blocks == []
 
     def test_beyond_it_what_is_read_in_full_shrinks_by_twice_what_lies_before_it(self) -> None:
         page: Message = {"role": "user", "content": "x" * (10_000 - PER_MESSAGE)}
@@ -87,12 +88,12 @@ class TestReach:
         messages = very_long()
         assert messages[in_full_from(messages)]["role"] != "tool"
 
-    @settings(max_examples=30)
+    @settings(max_examples=30, deadline=None)
     @given(odd=st.none() | st.integers() | st.lists(st.integers()) | st.dictionaries(st.text(), st.integers()))
     def test_messages_that_cannot_be_read_are_survived(self, odd: Any) -> None:
         broken = [odd, {"role": "assistant", "tool_calls": odd}, {"role": odd, "content": odd, "tool_calls": [odd]}]
         messages = [*broken, *very_long(turns=700), *broken]
-        assert 0 < in_full_from(messages) == outline(messages).stop
+        assert 0 < in_full_from(messages) == outline(redact_messages(messages)).stop
 
 
 class TestDigest:
@@ -100,28 +101,28 @@ class TestDigest:
 
     def test_what_was_said_is_complete(self) -> None:
         messages = very_long()
-        turns = digest(messages, older=outline(messages))
+        turns = digest(redact_messages(messages), older=outline(redact_messages(messages)))
         everything_said_is_shown(turns, messages)
         with pytest.raises(AssertionError):
             everything_said_is_shown(turns[1:], messages)
 
     def test_it_covers_every_message_once(self) -> None:
         messages = very_long()
-        turns = digest(messages, older=outline(messages))
+        turns = digest(redact_messages(messages), older=outline(redact_messages(messages)))
         assert turns[0].index == 0
         assert turns[-1].stop == len(messages)
         assert all(one.stop == next_.index for one, next_ in pairwise(turns))
 
     def test_calls_have_a_line_where_they_are_not_too_old(self) -> None:
         messages = very_long()
-        older = outline(messages)
+        older = outline(redact_messages(messages))
         text = "\n".join(block.text for block in older.blocks)
         assert f"src/part_{(older.stop - WITH_CALLS) // 4 + 1}.py" in text
         assert "src/part_1.py" not in text
 
     def test_it_is_a_fraction_of_the_conversation(self) -> None:
         messages = very_long()
-        turns = digest(messages, older=outline(messages))
+        turns = digest(redact_messages(messages), older=outline(redact_messages(messages)))
         assert sum(len(turn.body) for turn in turns) < sum(map(length_of, messages)) / 10
 
     @pytest.mark.parametrize(
@@ -139,7 +140,9 @@ class TestDigest:
         place = in_full_from(messages) - 100
         place -= place % 4
         messages[place:place] = recent
-        text = "\n".join(turn.text for turn in digest(messages, older=outline(messages)))
+        text = "\n".join(
+            turn.text for turn in digest(redact_messages(messages), older=outline(redact_messages(messages)))
+        )
         assert f"#{place} user" in text
         assert "Zq7Zq7" not in text
         assert "MIIEow" not in text
@@ -148,13 +151,13 @@ class TestDigest:
         messages = very_long(first=f"\n{ERROR}\n{FILLER * 40}")
         for complete in (True, False):
             llm = ScriptedLLM("## Goal\nGo on.", context_length=8_000_000)
-            request = SummaryRequest(messages=messages, budget_tokens=2_000, complete=complete)
+            request = SummaryRequest(messages=redact_messages(messages), budget_tokens=2_000, complete=complete)
             Summariser(llm).summarise(request)
             assert (ERROR in "\n".join(llm.prompts)) == complete
 
     def test_a_window_or_two_hold_all_of_it(self) -> None:
         llm = ScriptedLLM("## Goal\nGo on.", context_length=200_000)
-        Summariser(llm).summarise(SummaryRequest(messages=very_long(turns=2_500), budget_tokens=2_000))
+        Summariser(llm).summarise(SummaryRequest(messages=redact_messages(very_long(turns=2_500)), budget_tokens=2_000))
         assert len(llm.calls) <= 3
 
 
@@ -180,7 +183,7 @@ class TestArtifacts:
     def test_old_decisions_and_demands(self) -> None:
         messages = very_long()
         messages[0] = {"role": "user", "content": "Never touch migrations/. We decided to go with advisory locks."}
-        text = extract_summary(messages, budget_tokens=4_000)
+        text = extract_summary(redact_messages(messages), budget_tokens=4_000)
         assert "Never touch migrations/." in text
         assert "We decided to go with advisory locks." in text
 

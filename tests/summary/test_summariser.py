@@ -24,11 +24,21 @@ from leporello.errors import (
 )
 from leporello.llm.client import Completion
 from leporello.llm.scripted import FakeClock, ScriptedLLM
+from leporello.redact import EMPTY, redact, redact_messages
 from leporello.summary.summariser import Summariser, Summary, SummaryRequest
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leporello.messages.types import Message
+
+
+def asked(messages: Sequence[Message], budget_tokens: int, **texts: str) -> SummaryRequest:
+    """Return a request for a summary, made as an engine does."""
+    clean = {name: redact(text) for name, text in texts.items()}
+    return SummaryRequest(messages=redact_messages(messages), budget_tokens=budget_tokens, **clean)  # type: ignore[arg-type]
+
 
 GOOD = "## Goal\n- The user asked for a blue demo.\n\n## Next Steps\n- Look at it."
 NEEDLES = ("E   AssertionError: expected 4711 rows, got 4712", "/srv/billing/0042_totals.py", "INV-20931")
@@ -51,12 +61,12 @@ def conversation() -> list[Message]:
 def request() -> SummaryRequest:
     """Ask for a summary of a short conversation."""
     told = [{"role": "user", "content": "Make the demo blue. " * 200}, {"role": "assistant", "content": "It is blue."}]
-    return SummaryRequest(messages=told, budget_tokens=2_000)
+    return asked(messages=told, budget_tokens=2_000)
 
 
 def long_request() -> SummaryRequest:
     """Ask for a summary of a conversation with needles."""
-    return SummaryRequest(messages=conversation(), budget_tokens=2_000)
+    return asked(messages=conversation(), budget_tokens=2_000)
 
 
 def keeps_the_conversation(summary: Summary) -> None:
@@ -133,7 +143,7 @@ def test_a_good_answer_is_used(answer: str) -> None:
 
 def test_without_a_model_the_summary_is_extractive_and_nothing_has_failed() -> None:
     summary = Summariser(None, clock=FakeClock()).summarise(
-        replace(long_request(), previous="## Goal\n- Make the page green.")
+        replace(long_request(), previous=redact("## Goal\n- Make the page green."))
     )
     keeps_the_conversation(summary)
     assert (summary.fallback, summary.partly_extractive, summary.model_calls, summary.cost_usd) == ("", False, 0, 0.0)
@@ -146,7 +156,7 @@ def test_an_answer_over_its_budget_is_trimmed() -> None:
     )
     told = [*conversation(), {"role": "user", "content": "Think about every detail again. " * 2_000}]
     summariser = Summariser(ScriptedLLM(answer, context_length=200_000), clock=FakeClock())
-    summary = summariser.summarise(SummaryRequest(messages=told, budget_tokens=2_000))
+    summary = summariser.summarise(asked(messages=told, budget_tokens=2_000))
     keeps_the_conversation(summary)
     assert (summary.fallback, summary.note) == ("", "")
     assert "Decision 399" in summary.text
@@ -294,7 +304,7 @@ def test_what_the_model_made_before_it_failed_is_kept() -> None:
     messages: list[Message] = [{"role": "user", "content": f"Step {n}: go on. " * 60} for n in range(200)]
     llm = ScriptedLLM([GOOD, NetworkError("down"), NetworkError("down")], context_length=16_384)
     summariser = Summariser(llm, clock=FakeClock())
-    summary = summariser.summarise(SummaryRequest(messages=messages, budget_tokens=2_000))
+    summary = summariser.summarise(asked(messages=messages, budget_tokens=2_000))
     assert "The user asked for a blue demo." in summary.text
     assert (summary.fallback, summary.partly_extractive, summary.retry_in) == ("down", True, 60)
 
@@ -312,11 +322,11 @@ class TestPlantedDefects:
 
     def test_a_summary_that_drops_the_middle(self) -> None:
         with pytest.raises(AssertionError):
-            keeps_the_conversation(Summary(text=GOOD))
+            keeps_the_conversation(Summary(text=redact(GOOD)))
 
     def test_an_empty_summary(self) -> None:
         with pytest.raises(AssertionError):
-            keeps_the_conversation(Summary(text=""))
+            keeps_the_conversation(Summary(text=EMPTY))
 
     def test_a_cooldown_that_never_ends(self) -> None:
         clock = FakeClock()
@@ -341,7 +351,7 @@ def test_a_failure_that_is_remembered_does_not_hold_the_conversation() -> None:
     messages = Conversation([{"role": "user", "content": "Fix the build."}, {"role": "assistant", "content": "Done."}])
     held = weakref.ref(messages)
     summariser = Summariser(ScriptedLLM(NetworkError("connection refused")), sleep=lambda _: None)
-    summariser.summarise(SummaryRequest(messages=messages, budget_tokens=2_000))
+    summariser.summarise(asked(messages=messages, budget_tokens=2_000))
     del messages
     gc.collect()
     assert summariser.status()["failures_in_a_row"] == 1

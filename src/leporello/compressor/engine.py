@@ -18,6 +18,7 @@ from leporello.compressor.settings import Settings
 from leporello.engine import CompactionReport, ContextEngine, Status, normalise_usage, window_tokens
 from leporello.events import CompactionFinished, CompactionStarted, Notice, SummaryFellBack
 from leporello.messages import Message, repair
+from leporello.redact import redact, redact_messages
 from leporello.summary import Summariser, Summary, SummaryRequest
 from leporello.summary.brake import MODEL_WORTH, Targets, fires_at, targets
 from leporello.summary.place import Stripped, frame_tokens, is_marked, place, strip_summary
@@ -158,11 +159,11 @@ class ContextCompressor(ContextEngine):
 
         summary = self._summariser.summarise(
             SummaryRequest(
-                messages=plan.source,
+                messages=redact_messages(plan.source),
                 budget_tokens=budget,
-                previous=earlier.previous,
-                focus=focus_topic or "",
-                memory=memory_context,
+                previous=redact(earlier.previous),
+                focus=redact(focus_topic or ""),
+                memory=redact(memory_context),
             ),
             max_calls=None if run.tokens - plan.kept_tokens >= run.tokens * MODEL_WORTH else 0,
         )
@@ -333,7 +334,7 @@ def _is_codex_gpt55(model: str, provider: str) -> bool:
 
 def _reason(focus_topic: str | None, *, force: bool) -> str:
     if focus_topic:
-        return f"asked for, with focus on {focus_topic}"
+        return f"asked for, with focus on {redact(focus_topic)}"
     return "asked for" if force else "the window is filling"
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from contextlib import aclosing
 from dataclasses import asdict
 from functools import partial
@@ -19,6 +18,7 @@ from leporello.gateway.door import Door
 from leporello.gateway.errors import Refused
 from leporello.gateway.house import checked_name
 from leporello.gateway.sse import event as sse_event
+from leporello.redact import logger
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from leporello.gateway.rooms import Room
     from leporello.store import ConversationInfo, Store
 
-_log = logging.getLogger("leporello.gateway")
+_log = logger("leporello.gateway")
 JSON: Final = [(b"content-type", b"application/json")]
 SSE: Final = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 LINES: Final = [(b"content-type", b"application/jsonl")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
@@ -13,6 +12,7 @@ from leporello.errors import LeporelloError
 from leporello.gateway.bodies import read_body, written
 from leporello.gateway.errors import Refused
 from leporello.gateway.relay import Client
+from leporello.redact import logger
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leporello.gateway.house import House
 
 
-_log = logging.getLogger("leporello.gateway")
+_log = logger("leporello.gateway")
 
 
 class Door(ABC):

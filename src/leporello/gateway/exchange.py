@@ -9,7 +9,6 @@ What the client got is stored: the end of an answer is held back until the answe
 
 from __future__ import annotations
 
-import logging
 from contextlib import aclosing
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -26,6 +25,7 @@ from leporello.gateway.reading import Reading, read_events, read_whole
 from leporello.gateway.shelf import asks_again
 from leporello.gateway.sse import Event, Events
 from leporello.gateway.upstream import passed_back
+from leporello.redact import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from leporello.session.answers import Answered
 
 T = TypeVar("T")
-_log = logging.getLogger("leporello.gateway")
+_log = logger("leporello.gateway")
 _MOST_ROUNDS: Final = 9
 """How often the model may ask the engine before it must answer the client."""
 

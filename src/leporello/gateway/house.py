@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import re
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +19,7 @@ from leporello.gateway.recent import Recent
 from leporello.gateway.rooms import Rooms
 from leporello.gateway.shelf import Shelf
 from leporello.gateway.upstream import connect
+from leporello.redact import logger
 from leporello.session.opening import open_session
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 _LOOK_SECONDS: Final = 20.0
 _MOST_MODELS: Final = 128  # a client may name any model
-_log = logging.getLogger("leporello.gateway")
+_log = logger("leporello.gateway")
 
 
 class House:

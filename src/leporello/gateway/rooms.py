@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from leporello.errors import LeporelloError, StoreError
 from leporello.gateway.errors import Refused
 from leporello.gateway.live import to_the_end
 from leporello.gateway.shelf import MOST_BYTES, known_of
+from leporello.redact import logger
 from leporello.session import Session
 from leporello.session.hygiene import tidy
 
@@ -39,7 +39,7 @@ MOST_OPEN: Final = 256
 _NOT_OURS: Final = "this conversation belongs to a client of the drop-in endpoints."
 _BYTES_PER_TOKEN: Final = 4
 _END: Final = object()
-_log = logging.getLogger("leporello.gateway")
+_log = logger("leporello.gateway")
 
 
 class Room:

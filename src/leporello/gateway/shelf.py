@@ -18,7 +18,6 @@ runs in the event loop, so that what is found is taken at the same moment.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -28,6 +27,7 @@ from leporello.gateway.errors import Refused
 from leporello.gateway.history import BEGINNING, alone, marks
 from leporello.gateway.live import Known, Live, to_the_end
 from leporello.messages import is_system
+from leporello.redact import logger
 from leporello.session.answers import INCOMPLETE
 from leporello.session.opening import new_id
 
@@ -54,7 +54,7 @@ FEWEST_KEPT: Final = 4
 """How many of its newest messages tell one conversation from all others; with a name, its newest answer does."""
 
 _MOST_COMPARED: Final = 8
-_log = logging.getLogger("leporello.gateway")
+_log = logger("leporello.gateway")
 
 
 class Shelf:

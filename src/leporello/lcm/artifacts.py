@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from leporello.messages import groups, tool_calls_of
-from leporello.redact import redact
+from leporello.redact import redact_messages
 from leporello.store.protocol import Artifact
 from leporello.summary.artifacts import collect
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 KINDS = ("file", "command", "error", "decision", "value")
 _MOST_PER_GROUP = {"file": 40, "error": 10, "decision": 10, "value": 12}
-_APART = "\n\x01\n"
 _LISTING = 20  # files named together are a listing, not work
 _PAGE = 256
 
@@ -93,17 +92,8 @@ def _is_open(group: Sequence[Stored]) -> bool:
 def _of_group(group: Sequence[Stored]) -> Iterator[Artifact]:
     """Yield what a call and its results, read together, left behind; all of it is linked to the first message."""
     message, time = group[0].id, group[0].time
-    traces = list(_bounded(collect([row.message for row in group])))
-    values = _clean([value for _, value, _ in traces])
-    notes = _clean([note for _, _, note in traces])
-    for (kind, _, _), value, note in zip(traces, values, notes, strict=True):
+    for kind, value, note in _bounded(collect(redact_messages(row.message for row in group))):
         yield Artifact(kind=kind, value=value, note=note, message=message, time=time)
-
-
-def _clean(texts: list[str]) -> list[str]:
-    """Return the texts without secrets: in one pass, or one by one when they cannot be told apart afterwards."""
-    clean = redact(_APART.join(texts)).split(_APART)
-    return clean if len(clean) == len(texts) else [redact(text) for text in texts]
 
 
 def _bounded(found: Artifacts) -> Iterator[tuple[str, str, str]]:

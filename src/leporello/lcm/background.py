@@ -6,19 +6,19 @@ process ends, and another process may go on with it.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections import Counter, deque
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from leporello.errors import StoreError
+from leporello.redact import logger
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 THREADS = 2
-_log = logging.getLogger("leporello")
+_log = logger()
 
 Work: TypeAlias = "Callable[[], None]"
 

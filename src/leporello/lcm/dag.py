@@ -11,14 +11,17 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
+from leporello.errors import RedactionError
 from leporello.messages import Message, groups, parts_of, text_of
 from leporello.messages.types import THINKING_TYPES
+from leporello.redact import redact_messages, redact_part, secrets
 from leporello.store.protocol import Cover
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from leporello.redact import RedactedMessage, Secret
     from leporello.store.protocol import Node, Stored
 
 
@@ -27,23 +30,32 @@ FULL = 0.75  # of the size of a leaf
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A message, or the part of a long one from `start` up to, and without, `stop`."""
+    """A message, or the part of a long one from `start` up to, and without, `stop`.
+
+    `secrets` are those of the whole text of the message, where they are known already.
+    """
 
     stored: Stored
     tokens: int
     start: int | None = None
     stop: int | None = None
+    secrets: Sequence[Secret] | None = None
 
-    @property
-    def message(self) -> Message:
-        """What a summariser reads: the original, or the part with the role and the name of the original."""
-        if self.start is None:
-            return self.stored.message
-        part: Message = {"role": self.stored.role, "content": flat_text(self.stored.message)[self.start : self.stop]}
-        for key in ("name", "timestamp", "tool_call_id"):
-            if isinstance(self.stored.message.get(key), str):
-                part[key] = self.stored.message[key]
-        return part
+
+def views(pieces: Sequence[Piece]) -> list[RedactedMessage]:
+    """Return what a summariser reads: the messages, or parts with the role and the name of the original."""
+    return redact_messages(_part(piece) if piece.start is not None else piece.stored.message for piece in pieces)
+
+
+def _part(piece: Piece) -> Message:
+    message = piece.stored.message
+    text = flat_text(message)
+    stop = len(text) if piece.stop is None else piece.stop
+    part: Message = {"role": piece.stored.role, "content": redact_part(text, piece.start or 0, stop, piece.secrets)}
+    for key in ("name", "timestamp", "tool_call_id"):
+        if isinstance(message.get(key), str):
+            part[key] = message[key]
+    return part
 
 
 def flat_text(message: Message) -> str:
@@ -114,6 +126,7 @@ def _parts(piece: Piece, leaf_tokens: int) -> list[Piece]:
     text = flat_text(piece.stored.message)
     tokens = count_text(text)
     length = max(1, len(text) * leaf_tokens // max(1, tokens))
+    found_secrets = _secrets(text)
     parts: list[Piece] = []
     start = 0
     while start < len(text):
@@ -121,9 +134,19 @@ def _parts(piece: Piece, leaf_tokens: int) -> list[Piece]:
         if stop < len(text) and (found := text.rfind("\n", start + length // 2, stop)) > start:
             stop = found + 1
         part = text[start:stop]
-        parts.append(Piece(stored=piece.stored, tokens=count_text(part) + 4, start=start, stop=stop))
+        parts.append(
+            Piece(stored=piece.stored, tokens=count_text(part) + 4, start=start, stop=stop, secrets=found_secrets)
+        )
         start = stop
     return parts
+
+
+def _secrets(text: str) -> Sequence[Secret] | None:
+    """Find the secrets of a text once for all its parts; None when it is too long for that."""
+    try:
+        return secrets(text)
+    except RedactionError:
+        return None
 
 
 def covers_of(pieces: Sequence[Piece]) -> tuple[Cover, ...]:
@@ -211,7 +234,9 @@ def group_to_condense(tops: Sequence[Node], fan_in: int) -> list[Node]:
     return min(full, key=lambda run: run[0])[1] if full else list(tops[:2])
 
 
-def first_words(message: Message, length: int = 120) -> str:
-    """Return how a message begins, on one line."""
-    text = " ".join((text_of(message) or flat_text(message)).split())
-    return text if len(text) <= length else text[: length - 1].rstrip() + "…"
+def first_words(message: Message, length: int = 120, *, hide: bool) -> str:
+    """Return how a message begins, on one line; with `hide` without secrets, of which the cut may leave a half."""
+    text = text_of(message) or flat_text(message)
+    start = text[: 8 * length]
+    line = " ".join((redact_part(text, 0, len(start)) if hide else start).split())
+    return line if len(line) <= length and len(text) <= 8 * length else line[: length - 1].rstrip() + "…"

@@ -15,9 +15,9 @@ from dataclasses import replace
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Literal
 
-from leporello.lcm.dag import Piece, covers_of, flat_text
+from leporello.lcm.dag import Piece, covers_of, flat_text, views
 from leporello.messages import role_of
-from leporello.redact import redact
+from leporello.redact import redact, redact_messages
 from leporello.store.protocol import Node
 from leporello.summary import SummaryRequest
 from leporello.summary.model import extractive_text
@@ -26,10 +26,13 @@ from leporello.tokens import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from typing import TypeAlias
 
-    from leporello.messages import Message
+    from leporello.redact import RedactedMessage
     from leporello.store.protocol import Stored
     from leporello.summary import Summariser, Summary
+
+    Views: TypeAlias = list[RedactedMessage]
 
 LEAF_SHARE, CONDENSED_SHARE = 0.20, 0.40  # of the source
 SMALLEST_TEXT = 48
@@ -104,13 +107,13 @@ class Writer:
         self._summariser = summariser
         self._allowance = allowance
         self._use_model = use_model
-        self._focus = focus
-        self._memory = memory
+        self._focus = redact(focus)
+        self._memory = redact(memory)
 
     def leaf(self, pieces: Sequence[Piece]) -> Node:
         """Write the summary of messages."""
         source = sum(piece.tokens for piece in pieces)
-        text, made_by, mark = self._told([piece.message for piece in pieces], source)
+        text, made_by, mark = self._told(views(pieces), source)
         first, *_ = stored = [piece.stored for piece in pieces]
         return Node(
             level=0,
@@ -132,7 +135,7 @@ class Writer:
         source = sum(child.tokens for child in children)
         texts = [child.text for child in children]
         budget = max(SMALLEST_TEXT, min(budget, int(source * CONDENSED_SHARE)))
-        messages: list[Message] = [{"role": "assistant", "content": text} for text in texts if text]
+        messages = redact_messages({"role": "assistant", "content": text} for text in texts if text)
         text, made_by = self._written(messages, budget, source, lambda tokens: _joined(texts, tokens, self._focus))
         total: Counter[str] = Counter()
         for child in children:
@@ -152,7 +155,7 @@ class Writer:
             meta={**self._meta(made_by), "counts": dict(total), "begins": children[0].meta.get("begins", "")},
         )
 
-    def _told(self, messages: list[Message], source: int) -> tuple[str, Literal["model", "extract"], dict[str, Any]]:
+    def _told(self, messages: Views, source: int) -> tuple[str, Literal["model", "extract"], dict[str, Any]]:
         """Return the text of a leaf, who made it, and its mark."""
         quote = _quoted(messages) if source <= SMALLEST_SOURCE else ""
         if 0 < count_text(quote) < source:
@@ -163,7 +166,7 @@ class Writer:
         return text, made_by, self._meta(made_by)
 
     def _written(
-        self, messages: list[Message], budget: int, source: int, extract: Callable[[int], str]
+        self, messages: Views, budget: int, source: int, extract: Callable[[int], str]
     ) -> tuple[str, Literal["model", "extract"]]:
         for tokens in (budget, max(SMALLEST_TEXT, budget // 2)):
             summary = self._asked(messages, tokens)
@@ -177,7 +180,7 @@ class Writer:
                 return text, "extract"
         return "", "extract"
 
-    def _asked(self, messages: list[Message], budget: int) -> Summary | None:
+    def _asked(self, messages: Views, budget: int) -> Summary | None:
         asks = self._use_model and self._summariser.llm is not None and not self._allowance.fallback
         if not (asks and messages and self._allowance.open):
             return None
@@ -190,7 +193,7 @@ class Writer:
         self._allowance.spend(summary)
         return summary
 
-    def _pinned(self, text: str, messages: list[Message], budget: int) -> str:
+    def _pinned(self, text: str, messages: Views, budget: int) -> str:
         """Add the passages that speak most of the focus, word for word; the extractive summary has them already."""
         if not self._focus:
             return text
@@ -199,21 +202,21 @@ class Writer:
         pinned = merge(parse(text), Sections(critical=passages))
         return redact(render(trim(pinned, budget, focus=self._focus.split())))
 
-    def _extract(self, messages: list[Message], budget: int) -> str:
+    def _extract(self, messages: Views, budget: int) -> str:
         return extractive_text(SummaryRequest(messages=messages, budget_tokens=budget, focus=self._focus))
 
     def _meta(self, made_by: str) -> dict[str, Any]:
         return {REMAKE: True} if made_by == "extract" and self._summariser.llm is not None else {}
 
 
-def _quoted(messages: Sequence[Message]) -> str:
+def _quoted(messages: Views) -> str:
     """Return what was said, word for word."""
     return redact("\n".join(f"{role_of(message)}: {flat_text(message)}" for message in messages))
 
 
 def counts(stored: Sequence[Stored]) -> dict[str, int]:
     """Count what can be found: messages of people and assistants by role, results by tool."""
-    return dict(Counter((s.tool or "tool result") if s.role == "tool" else s.role for s in stored))
+    return dict(Counter(redact((s.tool or "tool result") if s.role == "tool" else s.role) for s in stored))
 
 
 def _joined(texts: Sequence[str], budget: int, focus: str) -> str:

@@ -1,9 +1,27 @@
 """Secrets out of text: what goes to a summariser, an index or a log passes here first.
 
 `redact` replaces every secret it knows by `[REDACTED:<kind>]`; when it cannot finish it withholds the whole text.
+`Redacted` is the type of what it returns, and `RedactedMessage` that of a message that passed it.
 """
 
-from leporello.redact.redactor import WITHHELD, redact, redact_value, secrets
+from leporello.redact.logs import logger
+from leporello.redact.messages import RedactedMessage, redact_message, redact_messages
+from leporello.redact.redactor import WITHHELD, redact, redact_part, redact_value, secrets
 from leporello.redact.spans import Secret
+from leporello.redact.text import EMPTY, Redacted, joined
 
-__all__ = ["WITHHELD", "Secret", "redact", "redact_value", "secrets"]
+__all__ = [
+    "EMPTY",
+    "WITHHELD",
+    "Redacted",
+    "RedactedMessage",
+    "Secret",
+    "joined",
+    "logger",
+    "redact",
+    "redact_message",
+    "redact_messages",
+    "redact_part",
+    "redact_value",
+    "secrets",
+]

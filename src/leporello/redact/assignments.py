@@ -27,11 +27,16 @@ _NORMAL = bytes(ord("=") if chr(code) in ":>" else ord(chr(code).lower()) for co
 _REVERSED_NAME = re.compile(
     rb"=(?!=)[ \t\"'\\\]`*]{0,6}+(?:\d{1,3}[v_-]{0,2}+|" + _backwards(SUFFIXES) + rb"[_-]?)?" + _backwards(ENDINGS)
 )
-_NAME = re.compile(r"([A-Za-z0-9_.\-]{1,80}+)[ \t\"'\\\]`*]{0,6}+(?:%2[27])?\Z")
+# The letter of an escape, such as a line break in JSON, is no part of the name that follows it.
+_NAME = re.compile(r"(?:(?<=\\)[nrt])?([A-Za-z0-9_.\-]{1,80}+)[ \t\"'\\\]`*]{0,6}+(?:%2[27])?\Z")
 _LONGEST_NAME = 90
 _LINE_START = re.compile(
-    r"(?:\A|\n)[ \t]*(?:-[ \t]+|export[ \t]+|set[ \t]+|ENV[ \t]+|ARG[ \t]+|\d{1,6}[ \t→|:]+)?\Z", re.IGNORECASE
+    r"(?:\A|\n|\\[nr])(?:[ \t]|\\{1,8}t)*+(?:\d{1,6}[ \t→|:]++)?(?:[+-][ \t]*+)?"
+    r"(?:export[ \t]+|set[ \t]+|ENV[ \t]+|ARG[ \t]+)?\Z",
+    re.IGNORECASE,
 )
+# A line ends, also as an escape inside a string, and with the string.
+_LINE_END = re.compile(r"\Z|[\r\n<]|\\{1,8}[nr\"]|[\"`]")
 _LONGEST_INDENT = 40
 _LONGEST_OPERATOR = 8
 
@@ -114,7 +119,7 @@ def _after(text: str, separator: int) -> tuple[list[Secret], int]:
     kind = kind_of_name(named[1]) if named is not None else None
     if named is None or kind is None:
         return [], separator
-    name_start = separator - len(named[0])
+    name_start = separator - (named.end() - named.start(1))
     if text[separator] == ">" and text[name_start - 1 : name_start] != "<":
         return [], separator
     start = _value_start(text, separator)
@@ -170,7 +175,7 @@ def _bare(text: str, *, name: str, name_start: int, separator: int, start: int) 
     end = start + len(head)
     query = text[name_start - 1 : name_start] in {"?", "&", ";"}
     shouted = name.isupper() and text[separator:start] == "=" and not head.isupper()
-    ends_line = text[end : end + 1] in {"", "\n", "\r", "<"} and (own_line or text[separator] == ">")
+    ends_line = (own_line or text[separator] == ">") and _LINE_END.match(text, end) is not None
     cut_off = text[start - 1] in "\"'`"
     return _Value(head=head, start=start, end=end, alone=query or shouted or ends_line or cut_off, query=query)
 

@@ -31,6 +31,7 @@ def _format(kind: str, prefixes: str, body: str) -> Format:
 
 
 _END = r"(?![A-Za-z0-9])"
+_UUID = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 _B64 = r"(?:[A-Za-z0-9+/]|%2[BF])"
 _PAD = r"(?:=|%3D){0,2}"
 # A long body must not be tried again at every repetition of its prefix, so such a prefix opens a run.
@@ -44,7 +45,7 @@ _MODELS = (
     _format("openai-key", "sk-proj- sk-svcacct- sk-admin- sk-None-", r"[\w-]{20,250}"),
     _format("openai-key", "sk-", r"[A-Za-z0-9]{16,24}T3BlbkFJ[A-Za-z0-9]{16,24}"),
     _format("openai-key", "sess-", r"[A-Za-z0-9]{40}" + _END),
-    _format("langfuse-key", "sk-lf-", r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+    _format("langfuse-key", "sk-lf-", _UUID),
     _format("api-key", "sk-", r"[A-Za-z0-9]{32,200}"),
     _format("api-key", "sk_", r"[0-9a-f]{48}" + _END),
     _format("huggingface-token", "hf_ api_org_", r"[A-Za-z0-9]{34,40}" + _END),
@@ -52,7 +53,7 @@ _MODELS = (
     _format("groq-key", "gsk_", r"[A-Za-z0-9]{48,60}"),
     _format("xai-key", "xai-", r"[A-Za-z0-9]{60,100}"),
     _format("perplexity-key", "pplx-", r"[A-Za-z0-9]{40,64}"),
-    _format("cerebras-key", "csk-", r"[a-z0-9]{40,60}"),
+    _format("cerebras-key", "csk-", r"[A-Za-z0-9]{32,64}"),
     _format("voyage-key", "pa-", r"[\w-]{43}(?![\w-])"),
     _format("together-key", "tgp_v1_", r"[\w-]{40,60}"),
     _format("tavily-key", "tvly-", r"(?:dev-|prod-)?[A-Za-z0-9-]{28,64}"),
@@ -82,13 +83,17 @@ _CODE_HOSTS = (
     _format("sourcegraph-token", "sgp_", r"(?:[0-9a-f]{16}_|local_)?[0-9a-f]{40}"),
     _format("buildkite-token", "bkua_", r"[0-9a-f]{40}"),
     _format("circleci-token", "CCIPAT_ CCIPRJ_", r"[A-Za-z0-9]{22}_[0-9a-f]{40}"),
+    _format("sonar-token", "squ_ sqp_ sqa_", r"[0-9a-f]{40}" + _END),
+    _format("artifactory-key", "AKCp", r"[A-Za-z0-9]{60,80}" + _END),
+    _format("artifactory-token", "cmVmdGtuO", _B64 + "{40,120}" + _PAD),
+    _format("snyk-token", "snyk_uat. snyk_sat.", r"[0-9a-f]{8}\.[\w-]{16,1024}\.[\w-]{16,256}"),
 )
 _CLOUDS = (
     _format("aws-access-key", "AKIA ASIA ABIA ACCA", r"[A-Z0-9]{16}" + _END),
     _format("aws-bedrock-key", "ABSK", _B64 + "{100,200}" + _PAD),
     _format("google-api-key", "AIza", r"[\w-]{35}"),
     _format("google-oauth-token", "ya29.", r"[\w.-]{20,2048}"),
-    _format("google-refresh-token", "1//0", r"[\w-]{40,120}"),
+    _format("google-refresh-token", "1//0 1%2F%2F0", r"[\w-]{40,120}"),
     _format("google-client-secret", "GOCSPX-", r"[\w-]{28}"),
     _format("digitalocean-token", "dop_v1_ doo_v1_ dor_v1_", r"[0-9a-f]{64}"),
     _format("heroku-key", "HRKU-", r"[\w-]{36,70}"),
@@ -105,6 +110,10 @@ _CLOUDS = (
     _format("fly-token", "fm1_ fm2_ fm1r_ fm1a_", r"[A-Za-z0-9+/=_-]{60,2000}"),
     _format("tailscale-key", "tskey-", r"[a-z]{2,12}-[A-Za-z0-9-]{16,80}"),
     _format("dynatrace-token", "dt0", r"[cs]\d\d\.[A-Z0-9]{8,24}\.[A-Z0-9]{64}"),
+    _format("cloudflare-origin-key", "v1.0-", r"[0-9a-f]{24}-[0-9a-f]{100,160}"),
+    _format("vercel-token", "vcp_ vci_ vca_ vcr_ vck_", r"[A-Za-z0-9]{24,80}" + _END),
+    _format("vercel-token", "vercel_blob_rw_", r"[A-Za-z0-9]{8,32}_[A-Za-z0-9]{24,40}"),
+    _format("okta-token", "00", r"(?=[\w-]{0,39}[A-Z])(?=[\w-]{0,39}[g-z])[\w-]{40}(?![\w-])"),
     _format("onepassword-token", "ops_", r"eyJ[\w-]{200,2000}={0,3}"),
 )
 _SERVICES = (
@@ -118,6 +127,9 @@ _SERVICES = (
     _format("mailgun-key", "key-", r"[0-9a-f]{32}" + _END),
     _format("brevo-key", "xkeysib- xsmtpsib-", r"[0-9a-f]{64}-[A-Za-z0-9]{16}"),
     _format("resend-key", "re_", r"[A-Za-z0-9]{8}_[A-Za-z0-9]{24}" + _END),
+    _format("hubspot-token", "pat-na1- pat-na2- pat-na3- pat-eu1- pat-ap1-", _UUID),
+    _format("razorpay-key", "rzp_live_ rzp_test_", r"[A-Za-z0-9]{14}" + _END),
+    _format("shippo-token", "shippo_live_ shippo_test_", r"[0-9a-f]{40}" + _END),
     _format("linear-key", "lin_api_", r"[A-Za-z0-9]{32,48}"),
     _format("linear-key", "lin_oauth_", r"[0-9a-f]{64}"),
     _format("notion-token", "ntn_", r"[A-Za-z0-9]{40,50}"),
@@ -143,7 +155,7 @@ _SERVICES = (
     _format("easypost-key", "EZAK EZTK", r"[A-Za-z0-9]{54}" + _END),
     _format("duffel-token", "duffel_live_ duffel_test_", r"[\w=-]{43}"),
     _format("readme-key", "rdme_", r"[a-z0-9]{70}"),
-    _format("wakatime-key", "waka_", r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+    _format("wakatime-key", "waka_", _UUID),
     _format("flutterwave-key", "FLWSECK-", r"[0-9a-zA-Z]{32}-X"),
     _format("mapbox-token", "sk.eyJ", r"[\w-]{40,200}\.[\w-]{16,60}"),
 )

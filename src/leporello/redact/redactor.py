@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -14,12 +14,13 @@ from leporello.redact.blocks import find_blocks
 from leporello.redact.names import kind_of_name
 from leporello.redact.places import find_places
 from leporello.redact.spans import Secret, Subject, merged
+from leporello.redact.text import Redacted, clean
 from leporello.redact.tokens import RUN, find_tokens
 from leporello.redact.values import is_password, is_token
 
 Finder: TypeAlias = Callable[[Subject], Iterable[Secret]]
 
-WITHHELD = "[WITHHELD: this text could not be searched for secrets]"
+WITHHELD = clean("[WITHHELD: this text could not be searched for secrets]")
 FINDERS: tuple[Finder, ...] = (find_blocks, find_tokens, find_places, find_assignments)
 
 # Of signs that announce nothing, a secret has a run of so many.
@@ -28,8 +29,10 @@ _PLAIN = re.compile(r"[A-Za-z0-9_ .,/()\n]*+")
 _LONGEST_TEXT = 64_000_000
 _DEEPEST_VALUE = 200
 _MOST_PASSES = 6
+_REACH = 500_000
 
-_log = logging.getLogger("leporello")
+# The loggers above this one redact what they are told, and this one tells what redacting cannot do.
+_log = logging.getLogger("leporello.redact")
 
 
 def secrets(text: str) -> list[Secret]:
@@ -37,9 +40,30 @@ def secrets(text: str) -> list[Secret]:
     return _search(text, FINDERS)
 
 
-def redact(text: str) -> str:
+def redact(text: str) -> Redacted:
     """Replace every secret by `[REDACTED:<kind>]`; return WITHHELD, never the text, when that cannot be finished."""
-    return _redact(text, FINDERS)
+    return text if isinstance(text, Redacted) else _redact(text, FINDERS)
+
+
+def redact_part(text: str, start: int, stop: int, found: Sequence[Secret] | None = None) -> Redacted:
+    """Redact the part of a text from `start` up to, and without, `stop`, with what surrounds it in view.
+
+    Half of a secret has no shape, and a value whose name was cut off has no name; so the secrets are those of the
+    text, which a caller who needs many parts of it finds once and hands over as `found`.
+    """
+    if found is None:
+        first, last = max(0, start - _REACH), min(len(text), stop + _REACH)
+        text, start, stop = text[first:last], start - first, stop - first
+    try:
+        found = secrets(text) if found is None else found
+    except RedactionError:
+        return WITHHELD
+    inside = [
+        Secret(kind=secret.kind, start=max(0, secret.start - start), end=min(stop, secret.end) - start)
+        for secret in found
+        if secret.start < stop and secret.end > start
+    ]
+    return redact(_replaced(text[start:stop], inside))
 
 
 def _search(text: str, finders: tuple[Finder, ...]) -> list[Secret]:
@@ -54,9 +78,9 @@ def _search(text: str, finders: tuple[Finder, ...]) -> list[Secret]:
     return merged(found) if found else []
 
 
-def _redact(text: str, finders: tuple[Finder, ...]) -> str:
+def _redact(text: str, finders: tuple[Finder, ...]) -> Redacted:
     try:
-        return _replaced_until_clean(text, finders)
+        return clean(_replaced_until_clean(text, finders))
     except Exception as error:  # noqa: BLE001 - whatever goes wrong, the text must not travel
         # The message of an unexpected error may quote the text, so only its type is logged.
         reason = str(error) if isinstance(error, RedactionError) else type(error).__name__
@@ -110,16 +134,16 @@ def _redact_value(value: object, *, key: str, depth: int) -> object:
 
 
 @lru_cache(maxsize=1024)
-def _redact_name(name: str) -> str:
+def _redact_name(name: str) -> Redacted:
     """Redact the name of a member; the same few occur again and again."""
     return redact(name)
 
 
-def _redact_keyed(key: str, value: str) -> str:
+def _redact_keyed(key: str, value: str) -> Redacted:
     """Redact a string whose key may say that the whole of it is a secret."""
     kind = kind_of_name(key) if key else None
     if kind == "password" and is_password(value, quoted=True, alone=True):
-        return "[REDACTED:password]"
+        return clean("[REDACTED:password]")
     if kind in {"token", "key", "secret"} and is_token(value, quoted=True):
-        return "[REDACTED:secret]"
+        return clean("[REDACTED:secret]")
     return redact(value)

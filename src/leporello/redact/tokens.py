@@ -23,6 +23,7 @@ _RUN_NEEDLE = b"A" * RUN
 _LONGER_THAN_WORDS = re.compile(rb"[a-z]{16}")
 _NAME_SIGNS = (string.ascii_lowercase + "_-\r\n\\").encode()
 _LOOK_BACK = 48
+_LONGEST_REST = 4  # of a prefix, behind a sign in it that ends a run
 _INDENTS = frozenset(" \t")
 _ESCAPES = frozenset("%[")
 _LONGEST_ESCAPE = 24
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 # Where a token holds a sign that ends a run, its prefix may stand in an earlier run: the prefixes to look for, by sign.
 _BROKEN_PREFIXES = {
     sign: re.compile(any_of(prefix for form in FORMATS if form.holds(sign) for prefix in form.prefixes))
-    for sign in "./+"
+    for sign in "./+%"
 }
 # Shapes without a prefix, by the character before the run: their kind, how far before it they may begin, the shape.
 _AROUND: dict[str, tuple[tuple[str, int, re.Pattern[str]], ...]] = {
@@ -102,9 +103,10 @@ def _candidates(flat: str, start: int, end: int) -> Iterator[int]:
     """Yield where a known prefix stands: before a run, at its beginning, or inside it after a joint."""
     before = flat[start - 1 : start]
     if (broken := _BROKEN_PREFIXES.get(before)) is not None:
-        for hit in broken.finditer(flat, max(0, start - _LOOK_BACK), start):
-            yield hit.start()
-    elif before in _INDENTS and "\n" in flat[max(0, start - RUN) : start]:
+        for hit in broken.finditer(flat, max(0, start - _LOOK_BACK), start + _LONGEST_REST):
+            if hit.start() < start:
+                yield hit.start()
+    if before in _INDENTS and "\n" in flat[max(0, start - RUN) : start]:
         for hit in _PREFIX.finditer(flat, max(0, start - _LOOK_BACK), start):
             yield hit.start()
     elif before in _ESCAPES:

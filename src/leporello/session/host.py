@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -13,7 +12,7 @@ from leporello.engine import CompactionReport, ContextEngine, fitting
 from leporello.errors import EngineError, StaleWindowError
 from leporello.events import CompactionFinished, CompactionStarted, Event, Sink
 from leporello.plugins import dispatch, merge_tools, route_llm
-from leporello.redact import redact
+from leporello.redact import logger, redact
 from leporello.session import steps
 from leporello.session.lease import Lease
 from leporello.session.verdict import Made
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
     from leporello.store import Store, Stored, WindowItem
 
 T = TypeVar("T")
-_log = logging.getLogger("leporello")
+_log = logger()
 
 
 class Driver(Protocol):

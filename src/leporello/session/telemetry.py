@@ -1,7 +1,7 @@
 """OpenTelemetry spans with the GenAI attribute names, when OpenTelemetry is installed; else nothing.
 
-Spans hold names, counts and times, never what was said. Without an OpenTelemetry SDK that somebody set up, they go
-nowhere.
+Spans hold names, counts and times, never what was said; names and errors pass the redactor. Without an OpenTelemetry
+SDK that somebody set up, they go nowhere.
 """
 
 from __future__ import annotations
@@ -10,10 +10,13 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from leporello.events import CompactionFinished, CompactionStarted, Event, Sink, log_event
+from leporello.redact import EMPTY, redact
 from leporello.session.events import AnswerRecorded, RequestFailed, RequestReady, ToolAnswered
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, Tracer
+
+    from leporello.redact import Redacted
 
 _NANOSECONDS = 1_000_000_000
 
@@ -42,13 +45,13 @@ class Spans:
         elif isinstance(event, AnswerRecorded):
             self._end_request(_answer(event))
         elif isinstance(event, RequestFailed):
-            self._end_request({"error.type": "request_failed"}, error=event.error)
+            self._end_request({"error.type": "request_failed"}, error=redact(event.error))
         elif isinstance(event, ToolAnswered):
             self._tool(event)
         elif isinstance(event, CompactionStarted):
-            self._compaction = self._tracer.start_span("leporello.compaction", attributes=_conversation(event))
+            self._compaction = self._tracer.start_span("leporello.compaction", attributes=_clean(_conversation(event)))
         elif isinstance(event, CompactionFinished) and self._compaction is not None:
-            self._compaction.set_attributes(_compaction(event))
+            self._compaction.set_attributes(_clean(_compaction(event)))
             self._compaction.end()
             self._compaction = None
         self._sink(event)
@@ -63,13 +66,13 @@ class Spans:
             "leporello.request.messages": event.messages,
             "leporello.request.tokens": event.tokens,
         }
-        name = f"chat {event.model}".rstrip()
-        self._request = self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=attributes)
+        name = redact(f"chat {event.model}".rstrip())
+        self._request = self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=_clean(attributes))
 
-    def _end_request(self, attributes: dict[str, Any], *, error: str = "") -> None:
+    def _end_request(self, attributes: dict[str, Any], *, error: Redacted = EMPTY) -> None:
         if self._request is None:
             return
-        self._request.set_attributes(attributes)
+        self._request.set_attributes(_clean(attributes))
         if error:
             from opentelemetry.trace import Status, StatusCode
 
@@ -87,7 +90,13 @@ class Spans:
             "gen_ai.tool.call.id": event.call_id,
         }
         start = now - int(event.seconds * _NANOSECONDS)
-        self._tracer.start_span(f"execute_tool {event.name}", start_time=start, attributes=attributes).end(now)
+        name = redact(f"execute_tool {event.name}")
+        self._tracer.start_span(name, start_time=start, attributes=_clean(attributes)).end(now)
+
+
+def _clean(attributes: dict[str, Any]) -> dict[str, Any]:
+    """Return attributes without secrets: names of models and tools, ids and reasons come from outside."""
+    return {key: redact(value) if isinstance(value, str) else value for key, value in attributes.items()}
 
 
 def _conversation(event: Event) -> dict[str, Any]:
@@ -103,7 +112,7 @@ def _answer(event: AnswerRecorded) -> dict[str, Any]:
         "gen_ai.usage.cache_creation.input_tokens": event.cache_write_tokens,
     }
     if event.finish:
-        attributes["gen_ai.response.finish_reasons"] = [event.finish]
+        attributes["gen_ai.response.finish_reasons"] = [redact(event.finish)]
     if event.answer_id:
         attributes["gen_ai.response.id"] = event.answer_id
     if event.cost_usd is not None:

@@ -9,6 +9,7 @@ from leporello.engine import normalise_usage
 from leporello.errors import ContextTooLongError, MalformedAnswerError, ModelError, NetworkError, OutputLimitError
 from leporello.llm.client import no_usage
 from leporello.prices import cost
+from leporello.redact import redact
 from leporello.summary.answers import NotShorterError
 from leporello.tokens import count_messages
 
@@ -123,7 +124,7 @@ class Calls:
             raise
         except Exception as error:
             # A client that somebody else wrote may raise anything, and the conversation must survive it.
-            raise ModelError(f"{type(error).__name__}: {error}", provider=self._llm.provider) from error
+            raise ModelError(redact(f"{type(error).__name__}: {error}"), provider=self._llm.provider) from error
         if not isinstance(getattr(completion, "text", None), str):
             raise MalformedAnswerError(f"{self._llm.model} answered with no text but {type(completion).__name__}")
         self._account(completion)

@@ -4,9 +4,8 @@ What people and assistants said is complete. A long tool output, or the long arg
 ends, and from between them the lines with errors and the lines unlike the others, after a mark that says how much is
 left out. Thinking stays out; images and other media become labels.
 
-Secrets go first, before anything is cut, so that no half of one can remain. The whole conversation passes the redactor
-as one text, which is many times faster than one call per message. Of a very long conversation the oldest turns may come
-as an outline.
+What it reads was redacted as a whole, so that no half of a secret can remain where something is cut. Of a very long
+conversation the oldest turns may come as an outline.
 """
 
 from __future__ import annotations
@@ -17,14 +16,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leporello.messages.rules import is_thinking
 from leporello.messages.types import IMAGE_TYPES, parts_of, role_of
-from leporello.redact import redact
 from leporello.summary.excerpt import excerpt, soft_end
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from leporello.messages.types import Message, Part
+    from leporello.messages.types import Part
+    from leporello.redact import RedactedMessage
     from leporello.summary.outline import Outline
 
 DEFAULT_LIMIT = 4_000
@@ -32,7 +31,6 @@ DEFAULT_LIMIT = 4_000
 
 CLEARED_OUTPUT = "[Old tool output cleared to save context space]"
 
-_SEPARATOR = "\n\x01\n"  # not white space to a regular expression, so no pattern runs across it
 _MAX_NAME = 32
 _MAX_ADDRESS = 240
 _JOINT = 2
@@ -81,28 +79,27 @@ class _Piece(NamedTuple):
 
 
 def digest(
-    messages: Sequence[Message], *, limit: int | None = DEFAULT_LIMIT, older: Outline | None = None
+    messages: Sequence[RedactedMessage], *, limit: int | None = DEFAULT_LIMIT, older: Outline | None = None
 ) -> list[Turn]:
-    """Return the turns of a conversation, free of secrets; without a `limit` nothing is cut.
+    """Return the turns of a conversation; without a `limit` nothing is cut.
 
     `older` is the outline of its oldest messages, which are then not read again.
     """
     blocks = older.blocks if older else []
-    pieces = _pieces(messages, older.stop if older else 0)
-    clean = _redacted([*(block.text for block in blocks), *(text for _, text, _ in pieces)])
     outlined = [
-        Turn(index=start, label=f"#{start} to #{stop - 1}, in outline", body=body, messages=stop - start)
-        for (start, stop, _), body in zip(blocks, clean, strict=False)
+        Turn(index=start, label=f"#{start} to #{stop - 1}, in outline", body=_encodable(body), messages=stop - start)
+        for start, stop, body in blocks
         if body
     ]
-    return outlined + _turns(pieces, clean[len(blocks) :], limit)
+    return outlined + _turns(_pieces(messages, older.stop if older else 0), limit)
 
 
-def _turns(pieces: list[_Piece], clean: list[str], limit: int | None) -> list[Turn]:
+def _turns(pieces: list[_Piece], limit: int | None) -> list[Turn]:
     """Put the pieces of each message together, the long ones folded."""
     shown: dict[int, list[str]] = {}
     left_out: dict[int, int] = {}
-    for (index, _, foldable), text in zip(pieces, clean, strict=True):
+    for index, said, foldable in pieces:
+        text = _encodable(said)
         folded, missing = excerpt(text, limit) if foldable and limit is not None and len(text) > limit else (text, 0)
         shown.setdefault(index, []).append(folded)
         left_out[index] = left_out.get(index, 0) + missing
@@ -193,14 +190,14 @@ def _split(text: str, max_tokens: int) -> Iterator[str]:
         start = stop
 
 
-def _pieces(messages: Sequence[Any], start: int = 0) -> list[_Piece]:
+def _pieces(messages: Sequence[RedactedMessage], start: int = 0) -> list[_Piece]:
     """Return of each message from `start` on its label, then what it says and calls."""
     pieces: list[_Piece] = []
     names: dict[Any, str] = {}
     for index, message in enumerate(messages[start:], start):
         role = role_of(message)
         pieces.append(_Piece(index, _label(index, role, message, names), foldable=False))
-        content = message.get("content") if isinstance(message, dict) else None
+        content = message.get("content")
         if isinstance(content, str):
             if content and content != CLEARED_OUTPUT:
                 pieces.append(_Piece(index, content, role == "tool"))
@@ -235,7 +232,7 @@ def _label(index: int, role: str, message: Any, names: dict[Any, str]) -> str:
         tool = names.get(call_id) if isinstance(call_id, str) else None
         return f"#{index} result of {tool or _short(message.get('name')) or 'a tool'}"
     label = f"#{index} {_short(role) or 'unknown role'}"
-    for key in ("name", "timestamp") if isinstance(message, dict) else ():
+    for key in ("name", "timestamp"):
         if key in message and (short := _short(message[key])):
             label += f", {short}"
     return label
@@ -277,14 +274,6 @@ def _json(value: Any) -> str:
         return json.dumps(value, ensure_ascii=False, default=str)
     except (ValueError, RecursionError):
         return f"[unreadable {type(value).__name__}]"
-
-
-def _redacted(texts: list[str]) -> list[str]:
-    """Return the texts without secrets; one by one when they cannot be told apart again after one pass."""
-    if not texts:
-        return []
-    clean = _encodable(redact(_SEPARATOR.join(texts))).split(_SEPARATOR)
-    return clean if len(clean) == len(texts) else [_encodable(redact(text)) for text in texts]
 
 
 def _encodable(text: str) -> str:

@@ -31,6 +31,7 @@ from leporello.summary.template import Sections, cut, merge, parse, render, trim
 from leporello.tokens import count_messages, count_text
 
 if TYPE_CHECKING:
+    from leporello.redact import Redacted
     from leporello.summary.calls import Calls
 
 EXACT_SHARE, MOST_EXACT_SHARE = 0.25, 0.50
@@ -64,7 +65,7 @@ def summarise_with_model(calls: Calls, request: SummaryRequest) -> Summary:
     )
 
 
-def extractive_text(request: SummaryRequest) -> str:
+def extractive_text(request: SummaryRequest) -> Redacted:
     """Return a summary of the request that needs no model."""
     text = extract_summary(
         request.messages, budget_tokens=request.budget_tokens, previous=request.previous, focus=request.focus
@@ -82,8 +83,7 @@ class _Work:
         self._turns = digest(request.messages, limit=None if request.complete else DEFAULT_LIMIT, older=self._older)
         self._sizes = sizes(self._turns)
         self._source_tokens = sum(self._sizes)
-        self._previous = redact(request.previous)
-        self._memory = redact(request.memory)
+        self._previous = request.previous
         self._budget = self._asked_for()
         self._updated = False
         self.partly_extractive = False
@@ -102,7 +102,7 @@ class _Work:
             return None
         return made if self._updated or not self._previous else merge(parse(self._previous), made)
 
-    def finished(self, sections: Sections) -> str:
+    def finished(self, sections: Sections) -> Redacted:
         """Return the text of a summary with the exact values of the originals, within its budget."""
         budget = self._request.budget_tokens
         free = budget - count_text(render(sections))
@@ -201,7 +201,9 @@ class _Work:
         room = self._room(bare)
         fits = count_text(self._previous) <= room * _EARLIER_SHARE
         return replace(
-            bare, previous=self._previous if fits else "", memory=cut(self._memory, int(room * _MEMORY_SHARE))
+            bare,
+            previous=self._previous if fits else "",
+            memory=cut(self._request.memory, int(room * _MEMORY_SHARE)),
         )
 
     def _task(self, name: str, budget: int, *, number: int = 1, count: int = 1) -> Task:
@@ -265,7 +267,7 @@ def _grouped(parts: list[Sections], room: int) -> list[list[Sections]]:
     return groups
 
 
-def _harmless(text: str, request: SummaryRequest) -> str:
+def _harmless(text: str, request: SummaryRequest) -> Redacted:
     """Return a summary that holds no secret and no command and keeps to its budget."""
     sections = parse(neutralised(redact(text)))
-    return render(trim(sections, request.budget_tokens, focus=request.focus.split()))
+    return redact(render(trim(sections, request.budget_tokens, focus=request.focus.split())))

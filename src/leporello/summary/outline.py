@@ -14,6 +14,8 @@ from leporello.summary.reach import in_full_from
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leporello.redact import RedactedMessage
+
 WITH_CALLS = 300
 """Messages, the newest of the old ones, whose calls and outputs have a line; before them only what was said has."""
 
@@ -50,7 +52,7 @@ class Outline(NamedTuple):
         return self.blocks[-1].stop if self.blocks else 0
 
 
-def outline(messages: Sequence[Any]) -> Outline:
+def outline(messages: Sequence[RedactedMessage]) -> Outline:
     """Look at the messages that are too old to be read in full, if any; what cannot be read is passed over."""
     found = Outline([], [], [], [])
     stop = in_full_from(messages)
@@ -61,12 +63,10 @@ def outline(messages: Sequence[Any]) -> Outline:
     return found
 
 
-def _lines(messages: Sequence[Any], start: int, since: int, found: Outline) -> list[str]:
+def _lines(messages: Sequence[RedactedMessage], start: int, since: int, found: Outline) -> list[str]:
     """Return the lines of messages, those of calls and outputs from the index `since` on; keep what is searched."""
     lines: list[str] = []
     for index, message in enumerate(messages, start):
-        if type(message) is not dict:
-            continue
         role, text = message.get("role"), message.get("content")
         if type(text) is not str:
             text = text_of(message) if text else ""
@@ -89,7 +89,6 @@ def _lines(messages: Sequence[Any], start: int, since: int, found: Outline) -> l
 def _call_line(index: int, name: str, raw: str) -> str:
     if len(raw) <= ARGUMENTS:
         return f"#{index} calls {name} {raw}"
-    # Cut at white space, so that of a secret there is all or nothing.
     stop = max(raw.rfind(" ", 0, ARGUMENTS), raw.rfind("\n", 0, ARGUMENTS), 0)
     return f"#{index} calls {name} {raw[:stop]} [... {len(raw) - stop:,} characters left out ...]"
 
@@ -98,8 +97,7 @@ def _output_line(index: int, text: str) -> str:
     if len(text) <= GLANCE:
         return f"#{index} result: {text}"
     line = text.rfind("\n", len(text) - GLANCE) + 1
-    # A line without a space may be the end of a secret that began above it.
-    end = f" ... {text[line:]}" if line and text.find(" ", line) > 0 else ""
+    end = f" ... {text[line:]}" if line else ""
     return f"#{index} result of {len(text):,} characters{end}"
 
 

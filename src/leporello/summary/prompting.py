@@ -13,8 +13,6 @@ from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING
 
-from leporello.redact import redact
-
 if TYPE_CHECKING:
     from leporello.messages.types import Message
 
@@ -59,7 +57,7 @@ def _instructions(task: Task) -> list[str]:
     if task.previous:
         texts.append(_text("update"))
     if task.focus:
-        texts.append(_text("focus", focus=" ".join(redact(task.focus).split())[:_MAX_FOCUS]))
+        texts.append(_text("focus", focus=" ".join(task.focus.split())[:_MAX_FOCUS]))
     if task.memory:
         texts.append(_text("memory"))
     return texts

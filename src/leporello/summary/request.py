@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from leporello.llm.client import no_usage
+from leporello.redact import EMPTY
 
 if TYPE_CHECKING:
     from leporello.engine import Usage
     from leporello.errors import ModelError
-    from leporello.messages.types import Message
+    from leporello.redact import Redacted, RedactedMessage
 
 Clock: TypeAlias = Callable[[], float]
 Sleep: TypeAlias = Callable[[float], None]
@@ -19,18 +20,19 @@ Sleep: TypeAlias = Callable[[float], None]
 
 @dataclass(frozen=True, kw_only=True)
 class SummaryRequest:
-    """One summary to make.
+    """One summary to make, of what was redacted as a whole before anything is taken from it.
 
-    `messages` are originals: a tool output that was cleared before it came here cannot be summarised. `previous` is the
-    earlier summary that this one updates and replaces, `focus` the topic to keep in most detail, `memory` what the
-    host's memory knows already. With `complete` the model reads long tool outputs to the last word instead of a digest.
+    `messages` are made of originals: a tool output that was cleared before it came here cannot be summarised.
+    `previous` is the earlier summary that this one updates and replaces, `focus` the topic to keep in most detail,
+    `memory` what the host's memory knows already. With `complete` the model reads long tool outputs to the last word
+    instead of a digest.
     """
 
-    messages: Sequence[Message]
+    messages: Sequence[RedactedMessage]
     budget_tokens: int
-    previous: str = ""
-    focus: str = ""
-    memory: str = ""
+    previous: Redacted = EMPTY
+    focus: Redacted = EMPTY
+    memory: Redacted = EMPTY
     complete: bool = False
 
 
@@ -45,11 +47,11 @@ class Summary:
     `cost_usd` is None when the price of a call is not known.
     """
 
-    text: str
+    text: Redacted
     model_calls: int = 0
     cost_usd: float | None = 0.0
     usage: Usage = field(default_factory=no_usage)
-    fallback: str = ""
+    fallback: Redacted = EMPTY
     partly_extractive: bool = False
     retry_in: float | None = None
     note: str = ""

@@ -24,6 +24,7 @@ from leporello.summary.request import Clock, Sleep, Summary, SummaryRequest
 
 if TYPE_CHECKING:
     from leporello.llm.client import LLM
+    from leporello.redact import Redacted
 
 __all__ = ["Summariser", "Summary", "SummaryRequest"]
 
@@ -160,5 +161,5 @@ def _cooldown(error: ModelError, in_a_row: int) -> float | None:
     return max(growing, min(error.retry_after or 0.0, QUOTA_COOLDOWN))
 
 
-def _words(error: ModelError) -> str:
-    return redact(str(error)) or type(error).__name__
+def _words(error: ModelError) -> Redacted:
+    return redact(str(error) or type(error).__name__)

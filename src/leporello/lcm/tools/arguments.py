@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from leporello.errors import LeporelloError
 from leporello.lcm.artifacts import KINDS
+from leporello.redact import redact
 
 
 class ArgumentError(LeporelloError):
@@ -58,7 +59,7 @@ class Argument:
         if not isinstance(value, str) or (self.required and not value.strip()):
             raise ArgumentError(f"{self.name} must be a text" + (" that is not empty" if self.required else ""))
         if self.choices and value not in self.choices:
-            raise ArgumentError(f"{self.name} must be one of {', '.join(self.choices)}, not {value[:40]!r}")
+            raise ArgumentError(f"{self.name} must be one of {', '.join(self.choices)}, not {redact(value)[:40]!r}")
         return value
 
     def _number(self, value: Any) -> int:
@@ -100,7 +101,9 @@ class Tool:
             if name not in known:
                 near = difflib.get_close_matches(str(name), known, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
-                raise ArgumentError(f"{self.name} has no argument {str(name)[:40]!r}{hint} It takes {self._usage()}")
+                raise ArgumentError(
+                    f"{self.name} has no argument {redact(str(name))[:40]!r}{hint} It takes {self._usage()}"
+                )
         return {name: self._value(argument, given.get(name)) for name, argument in known.items()}
 
     def _value(self, argument: Argument, value: Any) -> Any:

@@ -65,13 +65,13 @@ class Reader:
         for row in self._from(originals, start):
             entry, used, stop = self._entry(row, offset, left)
             if entry is None:
-                return _expanded(name, originals.messages, shown, f"{row.id}:{offset}")
+                return _expanded(self.text(name), originals.messages, shown, f"{row.id}:{offset}")
             shown.append(entry)
             left -= used
             if stop is not None:
-                return _expanded(name, originals.messages, shown, f"{row.id}:{stop}")
+                return _expanded(self.text(name), originals.messages, shown, f"{row.id}:{stop}")
             offset = 0
-        return _expanded(name, originals.messages, shown, None)
+        return _expanded(self.text(name), originals.messages, shown, None)
 
     def node(self, name: str) -> Node | None:
         """Return a node of this conversation, or of the owner when the scope allows it."""
@@ -164,7 +164,7 @@ class Reader:
             "tokens": node.tokens,
             "source_tokens": node.source_tokens,
             "made_by": node.made_by,
-            "inside": node.meta.get("counts", {}),
+            "inside": {self.text(what): count for what, count in node.meta.get("counts", {}).items()},
             "children": [
                 {"id": child.id, "time": span(child.time_from, child.time_to), "messages": child.messages}
                 for child in children[:_MOST_CHILDREN]
@@ -183,15 +183,15 @@ class Reader:
             "kind": "message",
             "seq": stored.seq,
             "role": stored.role,
-            "name": stored.name,
-            "tool": stored.tool,
+            "name": self.text(stored.name),
+            "tool": self.text(stored.tool),
             "time": moment(stored.time),
             "tokens": stored.tokens,
             "superseded": stored.superseded,
             "node": keeping.store.covering([stored.id], owner=keeping.owner).get(stored.id),
-            "begins": self.text(first_words(stored.message)),
+            "begins": first_words(stored.message, hide=self._settings.redact),
             "around": [
-                {"id": row.id, "role": row.role, "begins": self.text(first_words(row.message, 80))}
+                {"id": row.id, "role": row.role, "begins": first_words(row.message, 80, hide=self._settings.redact)}
                 for row in around
                 if row.id != stored.id
             ],
@@ -207,19 +207,21 @@ class Reader:
         exact = [found for _, found in rows if found.value == path]
         story = exact or [found for _, found in rows]
         if not story:
-            raise ArgumentError(f"nothing is known about {path!r}; lcm_artifacts lists the files of this conversation")
+            raise ArgumentError(
+                f"nothing is known about {redact(path)!r}; lcm_artifacts lists the files of this conversation"
+            )
         nodes = keeping.store.covering([found.message for found in story], owner=keeping.owner)
         answer: dict[str, Any] = {
-            "id": f"file:{path}",
+            "id": f"file:{self.text(path)}",
             "kind": "file",
-            "paths": sorted({found.value for found in story}),
+            "paths": sorted({self.text(found.value) for found in story}),
             "story": [
                 {
                     "time": moment(found.time),
-                    "what": found.note,
+                    "what": self.text(found.note),
                     "message": found.message,
                     "node": nodes.get(found.message),
-                    **({} if exact else {"path": found.value}),
+                    **({} if exact else {"path": self.text(found.value)}),
                 }
                 for found in reversed(story[:_STORY])
             ],
@@ -227,7 +229,7 @@ class Reader:
             "next": "lcm_expand with a message id returns the originals",
         }
         if len(story) > _STORY:
-            answer["older"] = f"older events: lcm_artifacts with kind file and query {path}"
+            answer["older"] = f"older events: lcm_artifacts with kind file and query {self.text(path)}"
         return answer
 
 
@@ -265,6 +267,6 @@ def _is_id(name: str, letter: str) -> bool:
 
 def _unknown(name: str) -> str:
     return (
-        f"there is no {name[:60]!r} here; an id is a node such as n12, a message such as m34, "
+        f"there is no {redact(name)[:60]!r} here; an id is a node such as n12, a message such as m34, "
         "or for lcm_describe a file such as file:src/app.py. lcm_grep finds ids"
     )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from leporello.config.model import Lcm
     from leporello.lcm.artifacts import Trail
     from leporello.lcm.keeping import Keeping
+    from leporello.redact import Redacted
     from leporello.store.search import Hit
     from leporello.summary import Summariser
 
@@ -61,12 +62,12 @@ class Toolbox:
         """Return the answer as JSON; an error names what is right."""
         tool = self._tools.get(name)
         if tool is None:
-            return _json({"error": f"Unknown tool: {name}"})
+            return _json({"error": f"Unknown tool: {redact(name)}"})
         do: Callable[..., dict[str, Any]] = getattr(self, f"_{name.removeprefix('lcm_')}")
         try:
             return _json(do(**tool.checked(given)))
         except LeporelloError as error:
-            return _json({"error": str(error)})
+            return _json({"error": redact(str(error))})
 
     def _grep(
         self,
@@ -95,7 +96,14 @@ class Toolbox:
         )
         while True:
             found = search(
-                self._keeping.store, query, filter=wanted, limit=limit, cursor=cursor, sort=sort, regex=regex
+                self._keeping.store,
+                query,
+                filter=wanted,
+                limit=limit,
+                cursor=cursor,
+                sort=sort,
+                regex=regex,
+                hide_secrets=self._settings.redact,
             )
             covering = self._keeping.store.covering([hit.id for hit in found.hits], owner=self._keeping.owner)
             results = [self._hit(hit, covering.get(hit.id)) for hit in found.hits]
@@ -132,9 +140,9 @@ class Toolbox:
             "rank": hit.rank,
             "node": node,
             "role": hit.role,
-            "name": hit.name,
+            "name": self._reader.text(hit.name),
             "time": moment(hit.time),
-            "snippet": self._reader.text(hit.snippet),
+            "snippet": hit.snippet,
         }
 
     def _nodes(self, hits: Sequence[tuple[str, Hit]]) -> dict[str, Any]:
@@ -177,7 +185,7 @@ class Toolbox:
             result["note"] = f"the model could not be asked ({why}); these are the best matching passages"
         return result
 
-    def _answered(self, question: str, texts: dict[str, str], max_tokens: int) -> tuple[str | None, str]:
+    def _answered(self, question: str, texts: dict[str, Redacted], max_tokens: int) -> tuple[str | None, str]:
         llm, state = self._summariser.llm, self._summariser.status()
         if llm is None or not state["available"]:
             return None, state["last_error"]
@@ -200,7 +208,7 @@ class Toolbox:
         )
         return redact(completion.text), ""
 
-    def _passages(self, texts: dict[str, str], max_tokens: int) -> tuple[list[dict[str, Any]], bool]:
+    def _passages(self, texts: dict[str, Redacted], max_tokens: int) -> tuple[list[dict[str, Any]], bool]:
         """Return the best passages within a budget, and whether they are all there in full."""
         passages: list[dict[str, Any]] = []
         left, complete = max_tokens, True
@@ -225,8 +233,8 @@ class Toolbox:
         entries = [
             {
                 "kind": found.kind,
-                "value": found.value,
-                "note": found.note,
+                "value": self._reader.text(found.value),
+                "note": self._reader.text(found.note),
                 "message": found.message,
                 "time": moment(found.time),
             }

@@ -14,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal
 
 from leporello.errors import QueryError
+from leporello.redact import redact_message
 from leporello.store.protocol import SearchFilter
 from leporello.store.search.answer import Asked, answered, as_candidate
 from leporello.store.search.cursor import Cursor, decode, encode, name_of
@@ -37,12 +38,15 @@ BLOCK: Final = 32
 MOST_BLOCKS: Final = 32
 """Blocks that are read for one page, when few of the hits are literal."""
 
+_TELLING: Final = 24
+"""Characters by which a place is found again in a text from which secrets were taken."""
+
 Sort = Literal["relevance", "recency"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """A message that was found; `rank` counts from 1 over all pages, `snippet` is its text as it was written."""
+    """A message that was found; `rank` counts from 1 over all pages, `snippet` is what stands around the find."""
 
     id: str
     conversation: str
@@ -73,6 +77,7 @@ class _Search:
     filter: SearchFilter
     limit: int
     cursor: Cursor
+    hide_secrets: bool
 
 
 def search(
@@ -84,6 +89,7 @@ def search(
     cursor: str | None = None,
     sort: Sort = "relevance",
     regex: bool = False,
+    hide_secrets: bool = True,
     seconds: float = REGEX_SECONDS,
     now: float | None = None,
     clock: Callable[[], float] = time.monotonic,
@@ -91,7 +97,8 @@ def search(
     """Search the stored messages that a filter allows.
 
     `regex` takes the text as a regular expression and walks through the messages, newest first, for at most `seconds`.
-    `now` is what "since:7d" counts from. Raises `QueryError` for a limit, cursor, sort or expression that is wrong.
+    With `hide_secrets` the snippets hold no known secret. `now` is what "since:7d" counts from. Raises `QueryError` for
+    a limit, cursor, sort or expression that is wrong.
     """
     if not 1 <= limit <= MOST_HITS:
         raise QueryError(f"The limit is {limit}; it must be from 1 to {MOST_HITS}. The cursor leads to further hits.")
@@ -108,7 +115,7 @@ def search(
     else:
         place = Cursor(search=name, newest=store.term_counts([])[0], without=scope.without)
     allowed = replace(narrowed, without=place.without)
-    asked = _Search(store=store, query=query, filter=allowed, limit=limit, cursor=place)
+    asked = _Search(store=store, query=query, filter=allowed, limit=limit, cursor=place, hide_secrets=hide_secrets)
     if regex:
         with Expression(text, seconds=seconds, clock=clock) as expression:
             return _walk(asked, expression)
@@ -235,7 +242,7 @@ def _walk(asked: _Search, expression: Expression | None) -> SearchResult:
         complete = False
     goes_on = replace(_place(asked, len(page)), position=position) if position else None
     hits = [
-        _hit(as_candidate(stored), rank=rank, score=0.0, shown=around(plain_text(stored.message), place))
+        _hit(as_candidate(stored), rank=rank, score=0.0, shown=_around(asked, stored, place))
         for rank, (stored, place) in enumerate(page, start=asked.cursor.given + 1)
     ]
     return SearchResult(hits=tuple(hits), complete=complete, cursor=encode(goes_on) if goes_on else None)
@@ -257,11 +264,35 @@ def _place(asked: _Search, given: int) -> Cursor:
 
 
 def _result(asked: _Search, page: Sequence[Ranked], place: Cursor | None = None, *, complete: bool) -> SearchResult:
+    texts = _texts(asked, [each.candidate for each in page])
     hits = [
-        _hit(each.candidate, rank=rank, score=each.score, shown=snippet(asked.query, each.candidate.text))
+        _hit(each.candidate, rank=rank, score=each.score, shown=snippet(asked.query, texts.get(each.candidate.id, "")))
         for rank, each in enumerate(page, start=asked.cursor.given + 1)
     ]
     return SearchResult(hits=tuple(hits), complete=complete, cursor=encode(place) if place else None)
+
+
+def _texts(asked: _Search, found: Sequence[Candidate]) -> dict[str, str]:
+    """Return the texts that may be shown, by id; a message that was deleted meanwhile has none."""
+    if not asked.hide_secrets:
+        return {each.id: each.text for each in found}
+    rows = asked.store.get([each.id for each in found], owner=asked.filter.owner)
+    return {id_: _clean_text(stored) for id_, stored in rows.items()}
+
+
+def _clean_text(stored: Stored) -> str:
+    """Return the text of a message without secrets: they go before it is cut, and before JSON is taken apart."""
+    return plain_text(redact_message(stored.message))
+
+
+def _around(asked: _Search, stored: Stored, place: int) -> str:
+    """Return what stands around a place in the text of a message."""
+    text = plain_text(stored.message)
+    if not asked.hide_secrets:
+        return around(text, place)
+    clean = _clean_text(stored)
+    moved = place if clean[:place] == text[:place] else clean.find(text[place : place + _TELLING])
+    return around(clean, max(0, moved))
 
 
 def _hit(candidate: Candidate, *, rank: int, score: float, shown: str) -> Hit:

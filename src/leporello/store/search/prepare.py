@@ -15,15 +15,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from leporello.messages import parts_of, text_of, tool_calls_of
-from leporello.redact import redact, redact_value
+from leporello.redact import redact_message
 from leporello.store.search.stem import stem
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from leporello.messages import Message
+    from leporello.redact import RedactedMessage
 
-PREPARE_VERSION = 1
+PREPARE_VERSION = 2
 """Changes whenever the same message would be indexed differently; an index of another version must be made again."""
 
 FTS_DDL = """CREATE VIRTUAL TABLE IF NOT EXISTS search USING fts5(text, content='', tokenize='ascii')"""
@@ -59,7 +60,7 @@ _INVISIBLE = re.compile("[\u00ad\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u
 
 def prepared_text(message: Message) -> str:
     """Return the line of terms to index for a message: who speaks, the text, calls and their arguments; no secrets."""
-    return _stemmed("\n".join(_redacted_pieces(message)))
+    return _indexed(redact_message(message))
 
 
 def plain_text(message: Message) -> str:
@@ -141,14 +142,9 @@ def _folded(term: str) -> str:
     return _SEPARATOR.sub("", plain) or term
 
 
-def _redacted_pieces(message: Message) -> Iterator[str]:
+def _indexed(message: RedactedMessage) -> str:
     name = message.get("name")
-    if isinstance(name, str):
-        yield redact(name)
-    yield redact(_said(message))
-    for call in tool_calls_of(message):
-        yield call.name
-        yield "\n".join(_leaves(redact_value(call.arguments))) if call.arguments else redact(call.raw)
+    return _stemmed("\n".join([name if isinstance(name, str) else "", _said(message), *_called(message)]))
 
 
 def _said(message: Message) -> str:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from leporello.messages.types import ToolCall
+    from leporello.redact import RedactedMessage
     from leporello.summary.outline import Outline
 
 _PLUMBING = re.compile(r"^cd [^&;|]{1,200}&& |\s2>&1|\s2>/dev/null")
@@ -37,8 +38,8 @@ _LONG_ARGUMENT = 400
 _BATCH = 65_536
 
 
-def collect(messages: Iterable[Any]) -> Artifacts:
-    """Gather files, commands, errors, decisions and exact values from original messages, in one linear pass."""
+def collect(messages: Iterable[RedactedMessage]) -> Artifacts:
+    """Gather files, commands, errors, decisions and exact values from messages, in one linear pass."""
     return collect_turns(read_turns(messages))
 
 

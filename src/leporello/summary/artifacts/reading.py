@@ -16,6 +16,8 @@ from leporello.messages.types import ToolCall, parts_of, role_of, tool_calls_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from leporello.redact import RedactedMessage
+
 PLACEHOLDERS = (
     "[Old tool output cleared to save context space]",
     "[Duplicate tool output",
@@ -57,7 +59,7 @@ class Turn(NamedTuple):
     results: tuple[Result, ...] = ()
 
 
-def read_turns(messages: Iterable[Any], start: int = 0) -> Iterator[Turn]:
+def read_turns(messages: Iterable[RedactedMessage], start: int = 0) -> Iterator[Turn]:
     """Read messages one after the other, from an index on; what cannot be read is passed over."""
     for index, message in enumerate(islice(messages, start, None), start):
         role = role_of(message)
@@ -65,11 +67,11 @@ def read_turns(messages: Iterable[Any], start: int = 0) -> Iterator[Turn]:
             yield _turn(index, role, message)
 
 
-def compaction_body(messages: Iterable[Any]) -> str:
+def compaction_body(messages: Iterable[RedactedMessage]) -> str:
     """Return the newest summary that an earlier compaction left among the messages, without what stands before it."""
     body = ""
     for message in messages:
-        text = _text(message) if isinstance(message, dict) else ""
+        text = _text(message)
         if text.startswith(COMPACTION_PREFIXES) and "## " in text:
             body = text[text.index("## ") :]
     return body

@@ -104,7 +104,7 @@ def _path(given: str) -> str:
 def errors(outline: Outline) -> Iterator[tuple[int, str]]:
     """Yield (index, line) for the error lines at the ends of outputs."""
     share = SEARCHED // max(1, len(outline.outputs))
-    # Whole lines only: half of an error is a wrong one, and half of a secret cannot be told from other text.
+    # Whole lines only: half of an error is a wrong one.
     texts = [text if len(text) <= share else text[-share:].partition("\n")[2] for _, text in outline.outputs]
     ends = list(accumulate([len(text) + 1 for text in texts]))
     for position, line in errors_at("\n".join(texts), _ERROR_HINTS):

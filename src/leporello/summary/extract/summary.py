@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leporello.redact import redact
 from leporello.summary.artifacts import collect_turns
@@ -23,6 +23,7 @@ from leporello.summary.template import NAMES, Sections, cut, merge, parse, rende
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from leporello.redact import Redacted, RedactedMessage
     from leporello.summary.artifacts import Artifacts
     from leporello.summary.artifacts.reading import Turn
     from leporello.summary.outline import Outline
@@ -41,8 +42,13 @@ _COMMON = frozenset({"the", "and", "for", "with", "that", "this", "from", "about
 
 
 def extract_summary(
-    messages: Sequence[Any], *, budget_tokens: int, previous: str = "", focus: str = "", instructions: str = ""
-) -> str:
+    messages: Sequence[RedactedMessage],
+    *,
+    budget_tokens: int,
+    previous: str = "",
+    focus: str = "",
+    instructions: str = "",
+) -> Redacted:
     """Summarise messages without a model, in the template and within a token budget.
 
     `previous` is an earlier summary that this one updates and replaces. What speaks of `focus`, or of the words in
