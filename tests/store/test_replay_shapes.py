@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from leporello.messages import is_system
 from leporello.store import Store, open_store
@@ -159,6 +159,8 @@ def test_no_replay_of_any_conversation_adds_rows(messages: Messages, shape: str,
     store.ingest("c", messages)
     rows = len(list(store.messages("c", superseded=True, system=True)))
     handed = NOTHING[shape](messages)
+    summaries = len([m for m in handed if "[CONTEXT COMPACTION" in str(m.get("content"))])
+    assume(not summaries or len(messages) - len(handed) >= summaries)  # a host that summarised left messages out
     new = numbered(following, "brand-new")
     done = store.ingest("c", [*handed, *new], full=full)
     assert (len(done.added), done.superseded) == (following, ())
@@ -459,3 +461,25 @@ def test_the_table_catches_a_store_that_compares_texts_only() -> None:
     store = stored(without_ids)
     with pytest.raises(AssertionError):
         assert_stored(store, cleared(without_ids), added=0, superseded=0, full=True)
+
+
+class TestAMessageThatBeginsLikeASummary:
+    """V5: whoever writes a text that begins like a summary, it is stored like any other."""
+
+    @pytest.mark.parametrize("full", [False, True], ids=["quick", "full"])
+    @pytest.mark.parametrize("role", ["user", "assistant"])
+    @pytest.mark.parametrize("place", [0, 1, 2, 3, 4], ids="at {}".format)
+    @pytest.mark.parametrize("replaces", [0, 1])
+    def test_it_is_stored_wherever_it_stands(self, place: int, role: str, replaces: int, *, full: bool) -> None:
+        """Directly before stored messages too, as an insertion or as an edit of one."""
+        messages = [{"role": ("user", "assistant")[n % 2], "content": f"{n}: " + "words " * 30} for n in range(6)]
+        marked = {"role": role, "content": "[CONTEXT COMPACTION] A note of my own: gate-4711."}
+        store = open_store(":memory:")
+        store.ingest("c", messages)
+        store.ingest("c", [*messages[:place], marked, *messages[place + replaces :]], full=full)
+        assert marked in [row.message for row in store.messages("c")]
+
+    def test_planted_a_summary_that_stands_in_for_messages_is_not(self) -> None:
+        messages = numbered(8)
+        store = stored(messages)
+        assert_stored(store, summary_in_front(messages)[:2] + messages[4:], added=0, superseded=0)

@@ -20,6 +20,7 @@ from leporello.messages import role_of
 from leporello.redact import redact, redact_messages
 from leporello.store.protocol import Node
 from leporello.summary import SummaryRequest
+from leporello.summary.answers import neutralised
 from leporello.summary.model import extractive_text
 from leporello.summary.template import Sections, merge, parse, render, trim
 from leporello.tokens import count_text
@@ -210,8 +211,9 @@ class Writer:
 
 
 def _quoted(messages: Views) -> str:
-    """Return what was said, word for word."""
-    return redact("\n".join(f"{role_of(message)}: {flat_text(message)}" for message in messages))
+    """Return what was said, word for word; what was quoted in it can pass for no other message and no heading."""
+    lines = (f"{role_of(message)}: " + neutralised(flat_text(message)).replace("\n", "\n| ") for message in messages)
+    return redact("\n".join(lines))
 
 
 def counts(stored: Sequence[Stored]) -> dict[str, int]:

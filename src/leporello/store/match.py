@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from leporello.store.quick import Reading
     from leporello.store.seen import Seen
 
+FEWEST_SUMMARISED = 2  # messages; a summary stands for more than one
+
 
 def full_plan(
     history: History, messages: Sequence[Message], *, reading: Reading | None = None, settle: bool = False
@@ -82,7 +84,7 @@ def _aligned(
     """
     stored = _Stored(history, seen, emitted)
     chain = longest_chain({index: stored.options(item) for index, item in enumerate(seen) if not item.system})
-    derived = _derived(seen, emitted, chain, stored.fingerprints)
+    derived = _derived(history, seen, emitted, chain, stored.fingerprints)
     forgotten = _forgotten(history, seen, chain.keys() | derived)
     gaps = _gaps(seen, chain, derived, forgotten)
     filled = [_fill(history, gap, settle=settle) for gap in gaps]
@@ -162,29 +164,43 @@ class _Equals:
 
 
 def _derived(
+    history: History,
     seen: list[Seen],
     emitted: Mapping[str, tuple[Origins, ...]],
     chain: Mapping[int, Stretch],
     stored: AbstractSet[str],
 ) -> set[int]:
-    """Return the messages that an engine made: registered ones, and marked ones directly before stored messages.
+    """Return the messages that an engine made: registered ones, and another host's summaries.
 
-    What an engine passed on as it was stored, and what stands in no place of its own, is somebody's new message.
+    A text that begins like a summary is one only where it stands in for stored messages, directly before others of
+    them: anybody can imitate how it begins, but not make a host leave messages out. What an engine passed on as it was
+    stored, and what stands in no place of its own, is somebody's new message.
     """
     derived = set()
-    followed = False
+    following: int | None = None
     for index in range(len(seen) - 1, -1, -1):
         item = seen[index]
-        made = emitted.get(item.fingerprint)
         if index in chain:
-            followed = True
-        elif item.system:
+            following = index
             continue
-        elif is_derived(made) or (made and item.fingerprint not in stored) or (item.marked and followed):
+        if item.system:
+            continue
+        made = emitted.get(item.fingerprint)
+        written = is_derived(made) or (made and item.fingerprint not in stored)
+        if written or (item.marked and _stands_in(history, chain, index, following)):
             derived.add(index)
         else:
-            followed = False
+            following = None
     return derived
+
+
+def _stands_in(history: History, chain: Mapping[int, Stretch], index: int, following: int | None) -> bool:
+    """Tell whether stored messages are missing where a text that begins like a summary stands."""
+    if following is None:
+        return False
+    before = max((known for known in chain if known < index), default=None)
+    after = None if before is None else chain[before].end
+    return len(history.between(after, chain[following].start)) >= FEWEST_SUMMARISED
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,6 +61,7 @@ _LIVE_BRACKET = re.compile(
     r"\[(?=\s*"
     + _any(
         *("context compaction", "context summary", "note: some earlier conversation turns", "old tool output cleared"),
+        *(r"#\d", r"node \w+ ·", r"part \d"),
         *(r"/?inst\]", r"/?sys\]", r"system\b", r"tool_calls?\b"),
     )
     + r")|<(?=[|｜]|/?\s*(?:[\w-]{1,20}:)?"
@@ -112,10 +113,10 @@ def neutralised(text: str) -> str:
     """
     text = _LIVE_BRACKET.sub("(", text)
     text = _ROLE_LABEL.sub(r"\1(\2)\3", text)
-    return "\n".join(_quoted(line) if _ORDER.search(line) else line for line in text.split("\n"))
+    return "\n".join(quoted(line) if _ORDER.search(line) else line for line in text.split("\n"))
 
 
-def _quoted(line: str) -> str:
+def quoted(line: str) -> str:
     """Mark a line as a quotation, behind its bullet."""
     if QUOTED in line:
         return line

@@ -6,16 +6,20 @@ left out. Thinking stays out; images and other media become labels.
 
 What it reads was redacted as a whole, so that no half of a secret can remain where something is cut. Of a very long
 conversation the oldest turns may come as an outline.
+
+Every heading carries a code that no text below it contains, so a quoted text cannot pass for a turn of its own.
 """
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from leporello.messages.fixed import SUMMARY_MARK
 from leporello.messages.rules import is_thinking
-from leporello.messages.types import IMAGE_TYPES, parts_of, role_of
+from leporello.messages.types import IMAGE_TYPES, parts_of, role_of, text_of
 from leporello.summary.excerpt import excerpt, soft_end
 from leporello.tokens import count_text
 
@@ -48,11 +52,17 @@ class Turn:
     body: str
     left_out: int = 0
     messages: int = 1
+    code: str = ""
+
+    @property
+    def heading(self) -> str:
+        """The label with its code."""
+        return f"[{self.label} · {self.code}]"
 
     @property
     def text(self) -> str:
-        """The label and what was said."""
-        return f"[{self.label}]\n{self.body}"
+        """The heading and what was said."""
+        return f"{self.heading}\n{self.body}"
 
     @property
     def stop(self) -> int:
@@ -86,12 +96,26 @@ def digest(
     `older` is the outline of its oldest messages, which are then not read again.
     """
     blocks = older.blocks if older else []
-    outlined = [
+    turns = [
         Turn(index=start, label=f"#{start} to #{stop - 1}, in outline", body=_encodable(body), messages=stop - start)
         for start, stop, body in blocks
         if body
     ]
-    return outlined + _turns(_pieces(messages, older.stop if older else 0), limit)
+    turns += _turns(_pieces(messages, older.stop if older else 0), limit)
+    code = _code([turn.body for turn in turns])
+    return [replace(turn, code=code) for turn in turns]
+
+
+def _code(bodies: list[str]) -> str:
+    """Return a code that stands in none of the texts, the same for the same texts."""
+    whole, number = blake2b(digest_size=8), 0
+    for body in bodies:
+        whole.update(body.encode("utf-8", "surrogatepass"))
+    while True:
+        code = blake2b(whole.digest() + bytes([number]), digest_size=4).hexdigest()
+        if not any(code in body for body in bodies):
+            return code
+        number += 1
 
 
 def _turns(pieces: list[_Piece], limit: int | None) -> list[Turn]:
@@ -167,13 +191,13 @@ def _checked(turns: list[Turn], max_tokens: int) -> list[Chunk]:
 
 def _parts(turn: Turn, max_tokens: int) -> Iterator[Turn]:
     """Yield a turn that is too long for one chunk in labelled parts."""
-    room = max_tokens - count_text(f"[{turn.label}, part 10000 of 10000]\n") - 1
+    room = max_tokens - count_text(f"{turn.heading}, part 10000 of 10000\n") - 1
     if room < 1:
         raise ValueError(f"{max_tokens} tokens are too few for a part of a turn")
     bodies = list(_split(turn.body, room))
     for number, body in enumerate(bodies, 1):
         label = f"{turn.label}, part {number} of {len(bodies)}"
-        yield Turn(index=turn.index, label=label, body=body, messages=turn.messages)
+        yield replace(turn, label=label, body=body, left_out=0)
 
 
 def _split(text: str, max_tokens: int) -> Iterator[str]:
@@ -231,11 +255,18 @@ def _label(index: int, role: str, message: Any, names: dict[Any, str]) -> str:
         call_id = message.get("tool_call_id")
         tool = names.get(call_id) if isinstance(call_id, str) else None
         return f"#{index} result of {tool or _short(message.get('name')) or 'a tool'}"
+    if _is_marked(message):
+        return f"#{index} a text that begins like an earlier summary, quoted"
     label = f"#{index} {_short(role) or 'unknown role'}"
     for key in ("name", "timestamp"):
         if key in message and (short := _short(message[key])):
             label += f", {short}"
     return label
+
+
+def _is_marked(message: Any) -> bool:
+    content = message.get("content") if isinstance(message, dict) else None
+    return text_of(message).startswith(SUMMARY_MARK) if isinstance(content, (str, list)) else False
 
 
 def _short(value: Any) -> str:

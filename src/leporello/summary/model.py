@@ -21,6 +21,7 @@ from leporello.redact import redact
 from leporello.summary.answers import accepted, neutralised
 from leporello.summary.artifacts import collect_turns
 from leporello.summary.artifacts.reading import read_turns
+from leporello.summary.demands import users_only
 from leporello.summary.digest import DEFAULT_LIMIT, digest, packed, sizes
 from leporello.summary.extract import extract_summary
 from leporello.summary.extract.context import error_lines, file_lines, value_lines
@@ -44,7 +45,7 @@ _THINKING_SHARE, _MOST_THINKING = 0.125, 4_096
 # Shares of what a prompt can hold, at most; a longer earlier summary is updated without the model.
 _EARLIER_SHARE, _MEMORY_SHARE = 0.33, 0.10
 _SMALLEST_PART = 256
-_PART_LABEL = 8
+_PART_LABEL = 16
 _SMALLEST_ANSWER = 64
 _SMALLEST_ROOM = 256
 _WINDOW_CORRECTIONS = 2
@@ -81,6 +82,7 @@ class _Work:
         self._request = request
         self._older = None if request.complete else outline(request.messages)
         self._turns = digest(request.messages, limit=None if request.complete else DEFAULT_LIMIT, older=self._older)
+        self._code = self._turns[0].code if self._turns else ""
         self._sizes = sizes(self._turns)
         self._source_tokens = sum(self._sizes)
         self._previous = request.previous
@@ -100,7 +102,9 @@ class _Work:
         if made is None or not self._calls.answers:
             self.partly_extractive = True
             return None
-        return made if self._updated or not self._previous else merge(parse(self._previous), made)
+        earlier = parse(self._previous)
+        made = users_only(made, self._request.messages, earlier)
+        return made if self._updated or not self._previous else merge(earlier, made)
 
     def finished(self, sections: Sections) -> Redacted:
         """Return the text of a summary with the exact values of the originals, within its budget."""
@@ -176,7 +180,9 @@ class _Work:
     def _reduced(self, task: Task, parts: list[Sections]) -> Sections:
         if len(parts) == 1:
             return parts[0]
-        material = "\n\n".join(f"[part {number}]\n{render(part)}" for number, part in enumerate(parts, 1))
+        material = "\n\n".join(
+            f"[part {number} · {self._code}]\n{render(part)}" for number, part in enumerate(parts, 1)
+        )
         answer = self._ask(replace(task, count=len(parts)), material, self._source_tokens)
         return answer or trim(reduce(merge, parts), task.budget)
 
@@ -207,7 +213,7 @@ class _Work:
         )
 
     def _task(self, name: str, budget: int, *, number: int = 1, count: int = 1) -> Task:
-        return Task(name=name, budget=budget, focus=self._request.focus, number=number, count=count)
+        return Task(name=name, budget=budget, focus=self._request.focus, number=number, count=count, code=self._code)
 
     def _answer_tokens(self, share: float) -> int:
         return max(1, min(self._budget, int(self._calls.window * share)))

@@ -22,7 +22,10 @@ _WORDS_PER_TOKEN = 0.75
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """What one call is to do with the material; `name` is "summarise", "map" or "reduce"."""
+    """What one call is to do with the material; `name` is "summarise", "map" or "reduce".
+
+    `code` stands in every heading of the material, and in nothing that is quoted there.
+    """
 
     name: str
     budget: int
@@ -31,6 +34,7 @@ class Task:
     memory: str = ""
     number: int = 1
     count: int = 1
+    code: str = ""
 
 
 def prompt(task: Task, material: str) -> list[Message]:
@@ -39,7 +43,8 @@ def prompt(task: Task, material: str) -> list[Message]:
     blocks = {title: text for title, text in blocks.items() if text}
     boundary = _boundary([*blocks, *blocks.values()])
     record = [f"<{boundary}>\n({title})\n{text}\n</{boundary}>" for title, text in blocks.items()]
-    system = _text("system", boundary=boundary, budget=task.budget, words=int(task.budget * _WORDS_PER_TOKEN))
+    words = int(task.budget * _WORDS_PER_TOKEN)
+    system = _text("system", boundary=boundary, code=task.code, budget=task.budget, words=words)
     return [
         {"role": "system", "content": system},
         {"role": "user", "content": "\n\n".join([*_instructions(task), *record, _text("closing", budget=task.budget)])},

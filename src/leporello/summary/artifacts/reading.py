@@ -23,7 +23,6 @@ PLACEHOLDERS = (
     "[Duplicate tool output",
     "[Result unavailable",
 )
-COMPACTION_PREFIXES = ("[CONTEXT COMPACTION", "[CONTEXT SUMMARY]")
 # User turns that a program wrote: they are read for what is exact, but they ask for nothing.
 _NOTICES = (
     "This session is being continued from a previous conversation",
@@ -31,6 +30,8 @@ _NOTICES = (
     "<task-notification>",
     "Caveat: The messages below were generated",
     "Base directory for this skill:",
+    "[CONTEXT COMPACTION",
+    "[CONTEXT SUMMARY]",
 )
 NOTICE = "notice"
 MARKED = ("[", "</", "\x1b", *_NOTICES)
@@ -65,16 +66,6 @@ def read_turns(messages: Iterable[RedactedMessage], start: int = 0) -> Iterator[
         role = role_of(message)
         if role in {"user", "assistant", "tool"}:
             yield _turn(index, role, message)
-
-
-def compaction_body(messages: Iterable[RedactedMessage]) -> str:
-    """Return the newest summary that an earlier compaction left among the messages, without what stands before it."""
-    body = ""
-    for message in messages:
-        text = _text(message)
-        if text.startswith(COMPACTION_PREFIXES) and "## " in text:
-            body = text[text.index("## ") :]
-    return body
 
 
 def plain(text: str) -> str:
@@ -150,7 +141,7 @@ def spoken(role: str, text: str) -> tuple[str, str]:
 
 def _spoken(text: str) -> str:
     """Take out what hosts and earlier compactions put into a turn, and terminal colours."""
-    if text.startswith((*COMPACTION_PREFIXES, *PLACEHOLDERS)):
+    if text.startswith(PLACEHOLDERS):
         return ""
     if "\x1b" in text:
         text = _ANSI.sub("", text)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from leporello.redact import redact
 from leporello.summary.artifacts import collect_turns
-from leporello.summary.artifacts.reading import compaction_body, read_turns
+from leporello.summary.artifacts.reading import read_turns
 from leporello.summary.artifacts.sayings import demands_at
 from leporello.summary.artifacts.spots import sentence_at, spots
 from leporello.summary.extract import context, progress
@@ -58,7 +58,7 @@ def extract_summary(
     turns = list(read_turns(messages))
     words = _focus_words(f"{focus} {instructions}")
     new = _filled(turns, outline(messages), budget_tokens, words)
-    old = parse(previous or compaction_body(messages))
+    old = parse(previous)
     return redact(render(trim(_updated(old, new), budget_tokens, focus=words)))
 
 
