@@ -1,4 +1,4 @@
-"""How fast secrets are searched for, how the time grows on hostile text, and what is found in real conversations.
+"""How fast secrets are searched for, how the time grows on hostile text, and what is changed in real conversations.
 
     python benchmarks/redaction.py [--data PATH] [--megabytes N]
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -34,7 +35,16 @@ HOSTILE = {
     "wrapped": "eyJaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\n",
     "dots": ".",
     "percent": "%3D",
+    "escaped settings": "\\n  password: abc",
+    "00": "-00aA",
+    "v1.0-": "v1.0-",
     "secrets only": "ghp_0123456789abcdefghijABCDEFGHIJ012345 ",
+}
+EXACT = {
+    "paths": re.compile(r"(?<![\w/.])(?:~|\.{1,2})?/?(?:[\w.@-]+/)+[\w.@-]+"),
+    "hashes": re.compile(r"\b(?=[0-9a-f]*\d)(?=[0-9a-f]*[a-f])[0-9a-f]{7,64}\b"),
+    "uuids": re.compile(r"\b[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}\b"),
+    "identifiers": re.compile(r"\b[A-Za-z][A-Za-z0-9]*(?:[_-][A-Za-z0-9]+)+\b"),
 }
 MESSAGE_KEYS = {"role", "dia_id", "query"}
 
@@ -48,6 +58,7 @@ def main(argv: list[str] | None = None) -> int:
     show_speed({name: "\n".join(s for d in found for s in strings(d)) for name, found in sets.items()} or made_up())
     show_growth(int(options.megabytes * 1_000_000))
     if sets:
+        show_kept(sets)
         show_finds(sets)
     return 0
 
@@ -130,6 +141,22 @@ def show_growth(size: int) -> None:
         first = best(lambda small=small: redact(small), rounds=1)  # type: ignore[misc]
         second = best(lambda large=large: redact(large), rounds=1)  # type: ignore[misc]
         print(f"  {name:20}{first:8.2f}{second:8.2f}{second / max(first, 1e-9):8.1f}")
+
+
+def show_kept(sets: dict[str, list[object]]) -> None:
+    """Print how many exact values would change; at most 0.1 % should."""
+    print("\nExact values of real conversations that redaction changes (bar: 0.1 %)")
+    for name, found in sets.items():
+        texts = [text for document in found for text in strings(document)]
+        for kind, pattern in EXACT.items():
+            total = changed = 0
+            for text in texts:
+                spans = secrets(text)
+                places = [match.span() for match in pattern.finditer(text)]
+                total += len(places)
+                changed += sum(any(s.start < stop and s.end > start for s in spans) for start, stop in places)
+            share = changed / total if total else 0.0
+            print(f"  {name:16}{kind:14}{total:9,} values {changed:5} changed {share:8.3%}")
 
 
 def show_finds(sets: dict[str, list[object]]) -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from random import Random
+
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from leporello.lcm.dag import (
     Coverage,
+    Piece,
     ancestors,
     covers_of,
     flat_text,
@@ -17,7 +22,9 @@ from leporello.lcm.dag import (
 )
 from leporello.lcm.fold import tiles
 from leporello.messages import is_system
+from leporello.redact import redact
 from leporello.store import Cover, Node, Stored
+from leporello.testing.secrets import SHAPES, leaks, pieces as fragments
 from leporello.testing.strategies import valid_conversations
 from leporello.tokens import count_message
 
@@ -100,6 +107,31 @@ def test_a_long_message_reaches_the_summariser_to_its_last_character() -> None:
     said = "".join(str(view["content"]) for view in views(parts))
     assert said == text
     assert all(sum(piece.tokens for piece in pieces) <= 4_400 for pieces in leaves)
+
+
+def _parts_with_secrets() -> tuple[list[Piece], list[str]]:
+    """Return the parts of a long message without line breaks, and the secrets that it is full of."""
+    tokens = [SHAPES["gitlab"](Random(n)) for n in range(400)]
+    text = " ".join(f"{'x' * (n % 29)} then {token} was used" for n, token in enumerate(tokens))
+    rows = stored([{"role": "user", "content": "go"}, {"role": "assistant", "content": text}])
+    parts = [piece for pieces in pack(rows, 300) for piece in pieces if piece.start is not None]
+    assert len(parts) > 20
+    return parts, tokens
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_no_part_of_a_long_message_holds_a_part_of_a_secret(known: bool) -> None:
+    parts, tokens = _parts_with_secrets()
+    parts = parts if known else [replace(part, secrets=None) for part in parts]
+    read = " ".join(str(view["content"]) for view in views(parts))
+    assert not set(leaks(fragments(tokens), read))
+    assert read.count("was used") >= len(tokens) - 2 * len(parts)
+
+
+def test_parts_that_are_cut_before_they_are_redacted_hold_some() -> None:
+    parts, tokens = _parts_with_secrets()
+    cut = " ".join(redact(flat_text(part.stored.message)[part.start : part.stop]) for part in parts)
+    assert set(leaks(fragments(tokens), cut))
 
 
 def test_a_call_stays_with_its_results_where_they_fit() -> None:

@@ -132,6 +132,7 @@ HOSTILE = [
     "-", " -p", "mysql -p", "--password ", "Cookie: ", "cookie=a=b;", "%3D", "password%3D", "密码是", "ATATT3",
     "xoxb-", "\\", "\n", "\\n", '"', "Authorization: ", 'token="a ', "hook", "machine a login b ",
     "0123456789abcdef0123456789abcdef-", "A" * 64 + "\n", "[", "(", "Private-Lines: 1\n",
+    "00", "-00aA", "v1.0-", "1//0", "1%2F%2F0", "snyk_uat.", "\\npassword: ", "\\t\\tpassword: a\\", "cmVmdGtuO",
 ]  # fmt: skip
 _FINISHES = (
     "import sys; from leporello.redact import redact; [redact((h * (n // len(h) + 1))[:n]) for h in {0} for n in [{1}]]"

@@ -29,6 +29,7 @@ from leporello.lcm.view import choose_tail
 from leporello.lcm.window import Held
 from leporello.lcm.writing import Allowance, Writer
 from leporello.messages import Message, repair, role_of
+from leporello.redact import redact
 from leporello.summary import Summariser
 from leporello.summary.brake import fires_at, targets
 from leporello.summary.sizes import Sizes, unfoldable
@@ -337,7 +338,9 @@ class LCMEngine(ContextEngine):
             writer=Writer(self._summariser, allowance, use_model=waits, focus=focus, memory=memory),
             waits=waits,
         )
-        reason = f"asked for, with focus on {focus}" if focus else "asked for" if forced else "the window is filling"
+        reason = (
+            f"asked for, with focus on {redact(focus)}" if focus else "asked for" if forced else "the window is filling"
+        )
         self.emit(CompactionStarted(session_id=self.conversation, reason=reason, messages=len(messages), tokens=tokens))
         return run
 

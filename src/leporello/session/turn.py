@@ -19,6 +19,7 @@ from leporello.engine import CompactionReport
 from leporello.errors import ContextTooLongError, MessageError, SessionError
 from leporello.messages import copied, is_system, role_of, text_of, tool_result
 from leporello.messages.types import ROLES
+from leporello.redact import redact
 from leporello.session import steps
 from leporello.session.accounts import FOLDED, REQUEST, UNDO
 from leporello.session.calls import known_call, stub_of, with_own_ids
@@ -186,7 +187,7 @@ def compressing(talk: Conversation, focus: str | None) -> Walk[CompactionReport]
     if all(is_system(message) for message in talk.window.messages):
         return CompactionReport(status="unchanged", reason="there is nothing to compact yet")
     yield from mending(talk)
-    reason = f"asked for, with focus on {focus}" if focus else "asked for"
+    reason = f"asked for, with focus on {redact(focus)}" if focus else "asked for"
     return (yield from folding(talk, talk.size().tokens, reason=reason, focus=focus, force=True))
 
 

@@ -30,6 +30,7 @@ _WORDS = (
     *("velvet", "lantern", "harbour", "meadow", "copper", "thistle"),
 )
 
+_PUBLIC = re.compile(r"[a-z]{6,7}_.?")  # the beginning of a prefix, such as `secret_`
 _MARK = re.compile(r"\[REDACTED:[a-z0-9-]*\]?")
 
 PIECE = 8
@@ -341,8 +342,9 @@ def planted(form: Form, context: str, number: int, rng: Random) -> Planted:
 
 
 def pieces(secrets: Iterable[str]) -> dict[str, str]:
-    """Return every piece of the secrets that must not be seen, with the secret it is of."""
-    return {secret[at : at + PIECE]: secret for secret in secrets for at in range(max(1, len(secret) - PIECE + 1))}
+    """Return every piece of the secrets that must not be seen, with the secret it is of; what is published is none."""
+    found = {secret[at : at + PIECE]: secret for secret in secrets for at in range(max(1, len(secret) - PIECE + 1))}
+    return {piece: secret for piece, secret in found.items() if not _PUBLIC.fullmatch(piece)}
 
 
 def leaks(known: dict[str, str], text: str) -> Iterator[str]:
