@@ -20,6 +20,7 @@ from leporello.events import CompactionFinished, CompactionStarted, Notice, Summ
 from leporello.messages import Message, repair
 from leporello.summary import Summariser, Summary, SummaryRequest
 from leporello.summary.brake import fires_at, goal_for
+from leporello.summary.last_fold import LastFold
 from leporello.summary.place import Stripped, frame_tokens, place, placement, strip_summary
 from leporello.summary.sizes import Sizes, about
 from leporello.tokens import count_text
@@ -80,6 +81,7 @@ class ContextCompressor(ContextEngine):
         self._fires_at = 0
         self._asked_about = 0
         self._codex_notice_shown = False
+        self._last_fold = LastFold(lambda messages: list(repair(messages).messages))
         self.protect_first_n = PROTECT_FIRST_N
         self.protect_last_n = settings.protect_last_n
         self.threshold_percent = settings.threshold
@@ -93,11 +95,13 @@ class ContextCompressor(ContextEngine):
     def on_session_start(self, session_id: str, **kwargs: Any) -> None:
         """Begin or resume a conversation; an earlier summary is found in its messages, so there is nothing to load."""
         self._session_id = session_id
+        self._last_fold.forget()
 
     def on_session_reset(self) -> None:
         """Forget the conversation that ended."""
         super().on_session_reset()
         self.last_compaction = None
+        self._last_fold.forget()
         self._fires_at = 0
         self._asked_about = 0
 
@@ -144,6 +148,18 @@ class ContextCompressor(ContextEngine):
         memory_context: str = "",
     ) -> list[Message]:
         """Fold the middle of the conversation into one summary, which replaces an earlier one."""
+        again = self._last_fold.reapplied(messages)
+        if again is not None:
+            self._last_fold.tell(self, self._session_id)
+            return self._last_fold.compress(
+                again,
+                self,
+                current_tokens,
+                self._asked_about,
+                focus_topic=focus_topic,
+                force=force,
+                memory_context=memory_context,
+            )
         kept = ends(messages, self.tail_token_budget)
         run = self._begin(messages, current_tokens, _reason(focus_topic, force=force))
 
@@ -168,6 +184,7 @@ class ContextCompressor(ContextEngine):
         if not _is_shorter(result, messages, run):
             reason = "the result would not have been shorter"
             return self._finish(run, whole(messages).messages, "refused", reason, summary)
+        self._last_fold.remember(messages, result, run.tokens - run.sizes.total(result))
         status: Status = "fallback" if summary.fallback else "folded"
         return self._finish(run, result, status, summary.fallback or summary.note, summary)
 
