@@ -185,7 +185,7 @@ def test_planted_an_engine_that_forgets_its_fold_is_caught(
 
 def snippet() -> str:
     """Return the README's loop around an engine alone."""
-    blocks = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
+    blocks: list[str] = re.findall(r"^```python\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
     (block,) = [block for block in blocks if "engine.compress(" in block]
     return block
 
