@@ -29,11 +29,15 @@
 
     LeporelloWarning (UserWarning)
     ├── EngineFallbackWarning    the chosen engine cannot be used; the compressor takes its place
-    └── PluginWarning            a plugin works, but not as its author or user expects
+    ├── PluginWarning            a plugin works, but not as its author or user expects
+    ├── UnknownWindowWarning     the model's window is not known, and an assumed one is used
+    └── UnusedFoldWarning        a host goes on with the list from before a fold
 """
 
 from __future__ import annotations
 
+import inspect
+import warnings
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -223,3 +227,19 @@ class EngineFallbackWarning(LeporelloWarning):
 
 class PluginWarning(LeporelloWarning):
     """A plugin works, but not as its author or user expects."""
+
+
+class UnknownWindowWarning(LeporelloWarning):
+    """The model's window is not known; an assumed one is used."""
+
+
+class UnusedFoldWarning(LeporelloWarning):
+    """A host ignored the list that `compress()` returned and went on with the longer one."""
+
+
+def warn_caller(text: str, category: type[LeporelloWarning]) -> None:
+    """Warn at the line outside of this package that called it."""
+    level, frame = 1, inspect.currentframe()
+    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("leporello."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, category, stacklevel=level)

@@ -229,7 +229,7 @@ def test_an_engine_on_the_real_contract_can_be_loaded(plugins: Plugins, tmp_path
     engine = leporello.load_engine(name="theirs", context_length=1000)
     from agent.context_engine import ContextEngine
     print(engine.name, engine.context_length, ContextEngine in type(engine).__mro__)
-    print(leporello.load_engine(name="theirs") is not engine)
+    print(leporello.load_engine(name="theirs", context_length=1000) is not engine)
     """
     assert python(code, cwd=tmp_path, path=real) == "theirs 1000 True\nTrue"
 

@@ -15,7 +15,9 @@ BLOCK = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 
 
 def run_page(text: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    (cwd / "config-for-tests.yaml").write_text("context:\n  engine: compressor\n")
+    (cwd / "home").mkdir()
+    for file in (cwd / "config-for-tests.yaml", cwd / "home" / "config.yaml"):
+        file.write_text("context:\n  engine: compressor\nmodel:\n  default: claude-sonnet-5\n")
     environ = {key: value for key, value in os.environ.items() if not key.endswith("_API_KEY")}
     return subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(BLOCK.findall(text))],

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import warnings
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +15,10 @@ from inline_snapshot import snapshot
 import leporello
 from leporello import load_engine
 from leporello.compressor import ContextCompressor
-from leporello.errors import ConfigError, EngineFallbackWarning, PluginError, PluginWarning
+from leporello.errors import ConfigError, EngineFallbackWarning, PluginError, PluginWarning, UnknownWindowWarning
 from leporello.llm import ScriptedLLM
 from leporello.plugins import EngineSource
+from leporello.tokens import DEFAULT_WINDOW
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -480,7 +482,7 @@ def test_no_folder_can_be_called_compressor(plugins: Plugins) -> None:
 
 def test_many_conversations_look_for_plugins_once(plugins: Plugins) -> None:
     plugins.engine("compressor")
-    source = EngineSource({}, name="compressor", llm=None)
+    source = EngineSource({}, name="compressor", llm=None, context_length=200_000)
     with pytest.warns(PluginWarning, match="is ignored") as told:
         engines = [source.new_engine() for _ in range(3)]
     assert len(told) == 1
@@ -674,11 +676,56 @@ def test_windows_come_from_the_configuration_then_from_the_table(plugins: Plugin
         return load_engine(config, **options).context_length
 
     assert window({"model": {"default": "m", "context_length": 1_000}}) == 1_000
-    assert window({"model": {"default": "m", "context_length": 1_000}}, model="other") == 0
     assert window({"windows": {"other": 2_000}}, model="other") == 2_000
     assert window({"model": {"default": "gpt-5.5", "provider": "openai-codex"}}) == 272_000
     assert window({"model": {"default": "gpt-5.5", "provider": "openai-codex"}}, context_length=7) == 7
-    assert window({}) == 0
+
+
+@pytest.mark.parametrize(
+    ("config", "options", "name"),
+    [
+        ({}, {}, "of the model"),
+        ({}, {"model": "nobody-knows-it"}, "of 'nobody-knows-it'"),
+        ({"model": {"default": "m", "context_length": 1_000}}, {"model": "other"}, "of 'other'"),
+        ({"model": {"default": "qwen3", "provider": "ollama"}}, {}, "of 'qwen3'"),
+    ],
+)
+@pytest.mark.parametrize("engine", ["compressor", "lcm", "alpha"])
+def test_without_a_known_window_one_is_assumed_and_said(
+    plugins: Plugins, config: dict[str, Any], options: dict[str, Any], name: str, engine: str
+) -> None:
+    plugins.engine("alpha")
+    with pytest.warns(UnknownWindowWarning) as said:
+        loaded = load_engine(config, name=engine, **options)
+    assert [str(one.message).partition(":")[0] for one in said] == [f"the window {name} is not known"]
+    assert said[0].filename == __file__
+    assert loaded.context_length == DEFAULT_WINDOW
+    assert loaded.threshold_tokens > 0
+    assert loaded.should_compress(loaded.context_length) is (engine != "alpha")
+
+
+def test_a_source_says_once_that_it_assumes_a_window(plugins: Plugins) -> None:
+    source = EngineSource({})
+    with pytest.warns(UnknownWindowWarning) as said:
+        windows = [source.new_engine().context_length for _ in range(3)]
+    assert windows == [DEFAULT_WINDOW] * 3
+    assert len(said) == 1
+
+
+def test_an_assumed_window_does_not_replace_the_one_that_a_plugin_gave_its_engine(plugins: Plugins) -> None:
+    plugins.plugin(
+        "alpha",
+        """
+        def register(ctx):
+            engine = Engine()
+            engine.context_length = 5_000
+            ctx.register_context_engine(engine)
+        """,
+    )
+    config = {"plugins": {"enabled": ["alpha"]}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert load_engine(config, name="alpha").context_length == 5_000
 
 
 def test_a_wrong_configuration_is_an_error_not_a_fallback(plugins: Plugins) -> None:

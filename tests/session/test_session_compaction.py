@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -150,7 +151,7 @@ def test_an_engine_that_raises_elsewhere_is_reported_once_and_the_conversation_g
 
 def test_an_interrupt_passes_through_the_engine(opened: Any, answer: Callable[..., Any]) -> None:
     def interrupted(messages: list[Message]) -> Any:
-        raise KeyboardInterrupt
+        signal.raise_signal(signal.SIGINT)
 
     session = opened(engine=Scripted(interrupted))
     talked(session, answer)

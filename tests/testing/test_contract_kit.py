@@ -153,3 +153,12 @@ def test_what_cannot_be_seen_is_reported_as_not_checked() -> None:
 def test_a_suite_without_make_engine_says_what_to_do() -> None:
     with pytest.raises(NotImplementedError, match="make_engine"):
         ContractSuite().test_contract()
+
+
+class Leaves(ContextCompressor):
+    def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+        raise SystemExit(3)
+
+
+def test_an_engine_that_wants_to_end_the_program_fails_its_checks() -> None:
+    assert "failed" in statuses(Leaves).values()

@@ -190,30 +190,32 @@ def _described(one: Found) -> str:
 
 def _engine(config: Config, enabled: EnabledPlugins) -> Iterator[Finding]:
     name = config.context.engine
-    engine, problem, oddities = _loaded(config, enabled)
+    engine, assumed, problem, oddities = _loaded(config, enabled)
     if engine is None:
         yield Finding(section="engine", subject=name, status="problem", detail=problem)
         return
     yield Finding(section="engine", subject=name, status="ok", detail=f"loads ({type(engine).__name__})")
     for oddity in oddities:
         yield Finding(section="engine", subject=name, status="warning", detail=oddity)
-    yield _window(config, engine.context_length)
+    yield _window(config, 0 if assumed else engine.context_length)
     close = getattr(engine, "close", None)  # an engine on another host's contract may have none
     if callable(close):
         close()
 
 
-def _loaded(config: Config, enabled: EnabledPlugins) -> tuple[ContextEngine | None, str, list[str]]:
-    """Load the chosen engine; return it or the problem, and what was odd on the way."""
+def _loaded(config: Config, enabled: EnabledPlugins) -> tuple[ContextEngine | None, bool, str, list[str]]:
+    """Load the chosen engine; return it and whether its window is assumed, or the problem, and what was odd."""
+    source = EngineSource(config, enabled=enabled)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         try:
-            engine = EngineSource(config, enabled=enabled).make()
+            engine = source.make()
         except PluginError as error:
-            return None, error.problem, []
+            return None, False, error.problem, []
         except ConfigError as error:
-            return None, str(error), []
-    return engine, "", [str(one.message) for one in caught if issubclass(one.category, LeporelloWarning)]
+            return None, False, str(error), []
+    oddities = [str(one.message) for one in caught if issubclass(one.category, LeporelloWarning)]
+    return engine, source.assumes_window(engine), "", oddities
 
 
 def _window(config: Config, context_length: int) -> Finding:

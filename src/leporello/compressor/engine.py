@@ -21,6 +21,7 @@ from leporello.messages import Message, repair
 from leporello.redact import redact, redact_messages
 from leporello.summary import Summariser, Summary, SummaryRequest
 from leporello.summary.brake import MODEL_WORTH, Targets, fires_at, targets
+from leporello.summary.last_fold import LastFold
 from leporello.summary.place import Stripped, frame_tokens, is_marked, place, strip_summary
 from leporello.summary.sizes import Sizes, unfoldable
 from leporello.summary.squeeze import Room
@@ -83,6 +84,7 @@ class ContextCompressor(ContextEngine):
         self._fires_at = 0
         self._asked_about = 0
         self._codex_notice_shown = False
+        self._last_fold = LastFold(lambda messages: list(repair(messages).messages))
         self.protect_first_n = PROTECT_FIRST_N
         self.protect_last_n = settings.protect_last_n
         self.threshold_percent = settings.threshold
@@ -96,11 +98,13 @@ class ContextCompressor(ContextEngine):
     def on_session_start(self, session_id: str, **kwargs: Any) -> None:
         """Begin or resume a conversation."""
         self._session_id = session_id
+        self._last_fold.forget()
 
     def on_session_reset(self) -> None:
         """Forget the conversation that ended."""
         super().on_session_reset()
         self.last_compaction = None
+        self._last_fold.forget()
         self._fires_at = 0
         self._asked_about = 0
 
@@ -147,6 +151,18 @@ class ContextCompressor(ContextEngine):
         memory_context: str = "",
     ) -> list[Message]:
         """Fold the middle of the conversation into one summary, which replaces an earlier one."""
+        again = self._last_fold.reapplied(messages)
+        if again is not None:
+            self._last_fold.tell(self, self._session_id)
+            return self._last_fold.compress(
+                again,
+                self,
+                current_tokens,
+                self._asked_about,
+                focus_topic=focus_topic,
+                force=force,
+                memory_context=memory_context,
+            )
         run = self._begin(messages, current_tokens, focus_topic, force=force)
         valid = list(repair(messages).messages)
         earlier = strip_summary(valid, self._written)
@@ -171,8 +187,10 @@ class ContextCompressor(ContextEngine):
         placed = place(plan.head, summary.text, plan.tail, done_for_newest=plan.done_for_newest)
         result = list(repair(placed).messages)
         self._written.note(message for message in placed if is_marked(message) and message not in valid)
-        if run.tokens - run.sizes.total(result) < run.targets.least:
+        freed = run.tokens - run.sizes.total(result)
+        if freed < run.targets.least:
             return self._finish(run, valid, "refused", run.targets.not_worth_it, summary)
+        self._last_fold.remember(messages, result, freed)
         status: Status = "fallback" if summary.fallback else "folded"
         return self._finish(run, result, status, summary.fallback or summary.note, summary, cut=plan.cut)
 

@@ -2,6 +2,7 @@
 
 from leporello.engine.base import ContextEngine
 from leporello.engine.fit import call_fitting, fitting, strict_keywords
+from leporello.engine.interrupts import ForeignCall
 from leporello.engine.report import CompactionReport, Status
 from leporello.engine.usage import Usage, normalise_usage
 from leporello.engine.window import window_tokens
@@ -9,6 +10,7 @@ from leporello.engine.window import window_tokens
 __all__ = [
     "CompactionReport",
     "ContextEngine",
+    "ForeignCall",
     "Status",
     "Usage",
     "call_fitting",

@@ -32,6 +32,7 @@ from leporello.messages import Message, repair, role_of
 from leporello.redact import redact
 from leporello.summary import Summariser
 from leporello.summary.brake import fires_at, targets
+from leporello.summary.last_fold import LastFold
 from leporello.summary.sizes import Sizes, unfoldable
 
 if TYPE_CHECKING:
@@ -77,6 +78,7 @@ class LCMEngine(ContextEngine):
         )
         self._keeping = Keeping(self._settings, store if store is not None else self._settings.lcm.store)
         self._model, self._provider = "", ""
+        self._last_fold = LastFold(self._repaired)
         self._begin_conversation(_private_name())
         self._set_window(window_tokens(context_length))
 
@@ -183,6 +185,19 @@ class LCMEngine(ContextEngine):
         A fold that the window asked for does not wait for the model when leaves are prepared in the background; one
         that somebody asked for does, within its limits.
         """
+        again = self._last_fold.reapplied(messages)
+        if again is not None:
+            self._store_new(messages, stored=False)
+            self._last_fold.tell(self, self.conversation)
+            return self._last_fold.compress(
+                again,
+                self,
+                current_tokens,
+                self._asked_about,
+                focus_topic=focus_topic,
+                force=force,
+                memory_context=memory_context,
+            )
         run = self._begin(messages, current_tokens, focus_topic or "", memory_context, forced=force)
         try:
             outcome = self._fold(messages, run)
@@ -191,6 +206,7 @@ class LCMEngine(ContextEngine):
             reason = f"the store could not be used: {error}"
             outcome = Outcome(messages=self._repaired(messages), status="refused", reason=reason)
         if outcome.folded:
+            self._last_fold.remember(messages, outcome.messages, run.tokens - run.sizes.total(outcome.messages))
             self._plans_at = 0
             self._meter.folded(self.threshold_tokens)
         return self._finish(run, outcome)
@@ -236,6 +252,7 @@ class LCMEngine(ContextEngine):
 
     def _begin_conversation(self, conversation: str, owner: str = "") -> None:
         self._keeping.open(conversation, owner)
+        self._last_fold.forget()
         self._meter = Meter(floor_share(self._settings.lcm))
         self._fires_at = 0
         self._asked_about = 0

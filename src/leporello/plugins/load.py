@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from leporello.engine import ContextEngine
+from leporello.engine import ContextEngine, ForeignCall
 from leporello.errors import PluginError
 from leporello.plugins import hermes
 from leporello.plugins.context import PluginContext
@@ -83,9 +83,13 @@ def blame(found: Found, doing: str, *, made: Any = None) -> Iterator[None]:
 
     `made` is the class or function that was called: where no line of the plugin took part, its definition is named.
     """
+    call = ForeignCall()
     try:
-        yield
-    except (Exception, SystemExit) as error:
+        with call:
+            yield
+    except BaseException as error:
+        if not call.blames(error):
+            raise
         if isinstance(error, PluginError) and error.file is not None:
             raise
         file, line = _scene(error, found, made)
@@ -142,6 +146,8 @@ def _definition(made: Any) -> tuple[str, int] | None:
 def _text(error: BaseException) -> str:
     if isinstance(error, SystemExit):
         return f"it wanted to end the program (SystemExit: {error.code})"
+    if isinstance(error, KeyboardInterrupt):
+        return "it raised a KeyboardInterrupt of its own"
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg}"
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -10,6 +10,7 @@ from leporello.config.keys import api_key as key_of
 from leporello.engine import ContextEngine, call_fitting, fitting
 from leporello.errors import PluginError
 from leporello.plugins.load import blame
+from leporello.tokens.windows import DEFAULT_WINDOW, window_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,6 +31,8 @@ class Making:
     api_key: str = field(repr=False)
     api_mode: str
     context_length: int
+    """The model's window; an assumed one where it is not known."""
+    is_assumed: bool = False
     extra: Mapping[str, Any]
 
     @classmethod
@@ -49,6 +52,7 @@ class Making:
         named = model or config.model.default or ""
         who = provider or config.model.provider
         who = "" if who == "auto" else who
+        window = context_length or known_window(config, named, who)
         return cls(
             config=config,
             model=named,
@@ -56,7 +60,8 @@ class Making:
             base_url=base_url or config.model.base_url or "",
             api_key=api_key or key_of(who) or "",
             api_mode=api_mode or "",
-            context_length=context_length or known_window(config, named, who),
+            context_length=window or DEFAULT_WINDOW,
+            is_assumed=not window,
             extra=extra,
         )
 
@@ -103,13 +108,17 @@ class Making:
         call_fitting(
             update,
             model=self.model,
-            # An unknown window does not replace the one that a plugin gave its engine.
-            context_length=self.context_length or getattr(engine, "context_length", 0),
+            context_length=self._window_for(engine),
             base_url=self.base_url,
             api_key=self.api_key,
             provider=self.provider,
             api_mode=self.api_mode,
         )
+
+    def _window_for(self, engine: ContextEngine) -> int:
+        """Return the window to tell an engine; an assumed one does not replace what a plugin gave its engine."""
+        own: int = getattr(engine, "context_length", 0)
+        return own or self.context_length if self.is_assumed else self.context_length
 
     def _connect(self) -> LLM | None:
         from leporello.llm.connect import connect
@@ -120,11 +129,16 @@ class Making:
 
 def known_window(config: Config, model: str, provider: str) -> int:
     """Return a model's window: the configured one of the configured model, else the known one, else 0."""
-    from leporello.tokens.windows import window_of
-
     if config.model.context_length and model in ("", config.model.default):
         return config.model.context_length
     return (window_of(model, provider, overrides=config.windows) if model else None) or 0
+
+
+def assumed_window(model: str) -> str:
+    """Say that a model's window is not known, what is assumed, and where to set it."""
+    name = f"of {model!r}" if model else "of the model"
+    hint = f"set model.context_length in config.yaml, or windows: {{{model or 'MODEL'}: TOKENS}}"
+    return f"the window {name} is not known: {DEFAULT_WINDOW:,} tokens are assumed; {hint}"
 
 
 def checked(engine: Any, maker: Any, found: Found) -> ContextEngine:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
 import threading
-import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
 from leporello.config import Config
 from leporello.config.engines import BUILT_IN
 from leporello.engine import strict_keywords
-from leporello.errors import EngineFallbackWarning, LeporelloWarning, PluginError, PluginWarning
+from leporello.errors import EngineFallbackWarning, PluginError, PluginWarning, UnknownWindowWarning, warn_caller
 from leporello.plugins.discover import discover
 from leporello.plugins.enabled import EnabledPlugins, ignored_plugin
 from leporello.plugins.hermes.host import serve
-from leporello.plugins.make import Making, takes
+from leporello.plugins.make import Making, assumed_window, takes
 from leporello.plugins.search import Search
 
 if TYPE_CHECKING:
@@ -49,7 +47,8 @@ def load_engine(
     `config` is a path, a mapping, a Config, or None for `$LEPORELLO_HOME/config.yaml`; what is left out comes from it
     and from the keys in the environment. `llm` is the summariser: "auto" as configured, None for summaries without a
     model. `llm`, `store` and `clock` are given to an engine whose constructor takes them. An engine that cannot be used
-    is replaced by the built-in compressor, with an EngineFallbackWarning that says why.
+    is replaced by the built-in compressor, with an EngineFallbackWarning that says why. Where the model's window is not
+    known, 128,000 tokens are assumed, with an UnknownWindowWarning.
     """
     return EngineSource(
         config,
@@ -108,6 +107,7 @@ class EngineSource:
         self._offer: Offer | None = None
         self._own: Registration | None = None
         self._looked = False
+        self._told_window = False
 
     @property
     def commands(self) -> dict[str, Command]:
@@ -128,11 +128,19 @@ class EngineSource:
     def new_engine(self) -> ContextEngine:
         """Return an engine for one more conversation; the compressor, with a warning, if the chosen one fails."""
         try:
-            return self._engine()
+            engine = self._engine()
         except PluginError as error:
             failed = f"context engine '{self.name}' cannot be used; the built-in compressor takes its place."
-            _warn(f"{failed}\n{error.problem}", EngineFallbackWarning)
-            return self._making.compressor()
+            warn_caller(f"{failed}\n{error.problem}", EngineFallbackWarning)
+            engine = self._making.compressor()
+        if self.assumes_window(engine) and not self._told_window:
+            self._told_window = True
+            warn_caller(assumed_window(self._making.model), UnknownWindowWarning)
+        return engine
+
+    def assumes_window(self, engine: ContextEngine) -> bool:
+        """Tell whether an engine from here goes by an assumed window, because the model's is not known."""
+        return self._making.is_assumed and getattr(engine, "context_length", 0) == self._making.context_length
 
     def make(self) -> ContextEngine:
         """Return an engine for one more conversation; a PluginError says why the chosen one cannot be had."""
@@ -178,7 +186,7 @@ class EngineSource:
             self._looked = True
         for one in discover(self.config):
             if one.problem and one.name == BUILT_IN:
-                _warn(ignored_plugin(one), PluginWarning)
+                warn_caller(ignored_plugin(one), PluginWarning)
 
     def _told(self, error: PluginError) -> PluginError:
         return PluginError(f"it cannot be used as an engine.\n{error.problem}", plugin=self.name)
@@ -190,13 +198,5 @@ class EngineSource:
             raise PluginError(search.report(), plugin=self.name)
         self._own = search.own
         for note in (*map(str, search.failures), *self._enabled.news(), *search.notes):
-            _warn(note, PluginWarning)
+            warn_caller(note, PluginWarning)
         return offer
-
-
-def _warn(text: str, category: type[LeporelloWarning]) -> None:
-    """Warn at the line outside of this package that asked for an engine."""
-    level, frame = 1, inspect.currentframe()
-    while frame is not None and str(frame.f_globals.get("__name__", "")).startswith("leporello."):
-        level, frame = level + 1, frame.f_back
-    warnings.warn(text, category, stacklevel=level)

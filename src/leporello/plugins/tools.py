@@ -6,7 +6,7 @@ import json
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from leporello.engine import call_fitting
+from leporello.engine import ForeignCall, call_fitting
 from leporello.errors import PluginWarning
 
 if TYPE_CHECKING:
@@ -45,10 +45,14 @@ def dispatch(
     engine: ContextEngine, name: str, args: dict[str, Any], messages: list[dict[str, Any]], **more: Any
 ) -> str:
     """Let the engine answer a call of one of its tools; a failure becomes an error that the model can read."""
+    call = ForeignCall()
     try:
-        answer: Any = call_fitting(engine.handle_tool_call, name, args, messages=messages, **more)
-        return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
-    except Exception as error:  # noqa: BLE001 - a tool's failure is an answer, not the end of the conversation
+        with call:
+            answer: Any = call_fitting(engine.handle_tool_call, name, args, messages=messages, **more)
+            return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str)
+    except BaseException as error:
+        if not call.blames(error):
+            raise
         return json.dumps({"error": f"Tool '{name}' failed: {type(error).__name__}: {error}"}, ensure_ascii=False)
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import uuid4
 
-from leporello.engine import CompactionReport, ContextEngine, fitting
+from leporello.engine import CompactionReport, ContextEngine, ForeignCall, fitting
 from leporello.errors import EngineError, StaleWindowError
 from leporello.events import CompactionFinished, CompactionStarted, Event, Sink
 from leporello.plugins import dispatch, merge_tools, route_llm
@@ -283,20 +283,25 @@ class Host:
 
 
 class _Blame:
-    """Turn whatever an engine raises into an EngineError that says where; interrupts pass."""
+    """Turn whatever an engine raises itself into an EngineError that says where; the user's interrupts pass."""
 
     def __init__(self, host: Host, method: str) -> None:
         self._host = host
         self._method = method
         self._around = host.routing()
+        self._call = ForeignCall()
 
     def __enter__(self) -> None:
         self._around.__enter__()
+        self._call.__enter__()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._around.__exit__(kind, error, trace)
-        if isinstance(error, Exception):
+        try:
+            self._call.__exit__(kind, error, trace)
+        finally:
+            self._around.__exit__(kind, error, trace)
+        if error is not None and self._call.blames(error):
             where = f"engine '{self._host.engine_name}' failed in {self._method}()"
             raise EngineError(redact(f"{where}: {type(error).__name__}: {error}")) from error

@@ -14,7 +14,7 @@ from leporello.config.engines import LOSSLESS
 from leporello.engine import ContextEngine
 from leporello.errors import SessionError
 from leporello.plugins import EngineSource
-from leporello.plugins.make import known_window
+from leporello.plugins.make import assumed_window, known_window
 from leporello.session.accounts import REQUEST
 from leporello.session.arguments import check_engine, check_sink, check_store, check_texts, check_window
 from leporello.session.conversation import Conversation, Route
@@ -191,9 +191,7 @@ def _window(config: Config, route: Route, given: int) -> tuple[int, str]:
     known = given or known_window(config, route.model, route.provider)
     if known:
         return known, ""
-    name = f"of {route.model!r}" if route.model else "of the model"
-    hint = f"set model.context_length in config.yaml, or windows: {{{route.model or 'MODEL'}: TOKENS}}"
-    return DEFAULT_WINDOW, f"the window {name} is not known: {DEFAULT_WINDOW:,} tokens are assumed; {hint}"
+    return DEFAULT_WINDOW, assumed_window(route.model)
 
 
 def _caching(config: Config, route: Route, dialect: str) -> CachePolicy:

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from leporello.engine import ContextEngine, call_fitting, fitting
+from leporello.engine import ContextEngine, ForeignCall, call_fitting, fitting
 from leporello.errors import NetworkError
 from leporello.llm import LLM, ScriptedLLM
 from leporello.llm.scripted import FakeClock
@@ -105,16 +105,20 @@ def check_engine(
 
 
 def _result(name: str, title: str, check: Callable[[Kit], None], kit: Kit) -> CheckResult:
+    call = ForeignCall()
     try:
-        check(kit)
+        with call:
+            check(kit)
     except NotChecked as reason:
         return CheckResult(check=name, title=title, status="not checked", detail=str(reason))
-    except Exception as error:  # noqa: BLE001 - whatever a third party's engine raises is a finding
+    except BaseException as error:
+        if not call.blames(error):
+            raise
         return CheckResult(check=name, title=title, status="failed", detail=_describe(error))
     return CheckResult(check=name, title=title, status="passed")
 
 
-def _describe(error: Exception) -> str:
+def _describe(error: BaseException) -> str:
     text = str(error).strip().partition("\n")[0]
     return text if isinstance(error, AssertionError) and text else f"{type(error).__name__}: {text}"
 
