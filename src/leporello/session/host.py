@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import uuid4
 
-from leporello.engine import CompactionReport, ContextEngine, fitting
+from leporello.engine import CompactionReport, ContextEngine, call_fitting, fitting
 from leporello.errors import EngineError, StaleWindowError
 from leporello.events import CompactionFinished, CompactionStarted, Event, Sink
 from leporello.plugins import dispatch, merge_tools, route_llm
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from leporello.llm import LLM
+    from leporello.messages import Message
     from leporello.session.windows import Saved
     from leporello.store import Store, Stored, WindowItem
 
@@ -76,11 +77,14 @@ class Host:
     llm: LLM | None = None
     routed: bool = False
     """Whether the engine's own calls of a model, in the manner of Hermes Agent, go to `llm`."""
+    built_in: Callable[[], ContextEngine] | None = None
+    """Makes the engine that folds where a third party's does not; None when the session's engine is one of ours."""
     sink: Sink | None = None
     clock: Callable[[], float] = time.monotonic
     token: str = field(default_factory=lambda: uuid4().hex)
     """The name under which this session holds the right to compact."""
     _lease_held: Lease | None = None
+    _built_in: ContextEngine | None = None
     _taken: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
 
     def do(self, step: steps.Step) -> Any:
@@ -210,12 +214,25 @@ class Host:
         return bool(self._call("should_defer_preflight_to_real_usage", step.tokens))
 
     def _compress(self, step: steps.Compress) -> Made:
-        before: CompactionReport | None = getattr(self.engine, "last_compaction", None)
+        with self._blamed("compress"):
+            return self._made(self.engine, step.messages, step.tokens, focus_topic=step.focus, force=step.force)
+
+    def _compressbuiltin(self, step: steps.CompressBuiltIn) -> Made:
+        if self.built_in is None:
+            raise EngineError("there is no engine to fold in the place of this one")
+        if self._built_in is None:
+            self._built_in = self.built_in()
+            self._built_in.on_event = self.from_engine
+        route = step.route
+        self._built_in.update_model(route.model, route.context_length, route.base_url, provider=route.provider)
+        return self._made(self._built_in, step.messages, step.tokens, focus_topic=step.focus, force=True)
+
+    def _made(self, engine: ContextEngine, messages: list[Message], tokens: int, **offered: Any) -> Made:
+        """Let an engine compress, and return its result with its report if it made one."""
+        before: CompactionReport | None = getattr(engine, "last_compaction", None)
         started = self.clock()
-        result = self._call(
-            "compress", step.messages, current_tokens=step.tokens, focus_topic=step.focus, force=step.force
-        )
-        report = getattr(self.engine, "last_compaction", None)
+        result = call_fitting(engine.compress, messages, current_tokens=tokens, **offered)
+        report = getattr(engine, "last_compaction", None)
         own = report if isinstance(report, CompactionReport) and report is not before else None
         return Made(result=result, report=own, seconds=self.clock() - started)
 

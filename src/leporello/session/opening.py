@@ -13,6 +13,7 @@ from leporello.config import Config
 from leporello.engine import ContextEngine
 from leporello.errors import SessionError
 from leporello.plugins import EngineSource
+from leporello.plugins.discover import BUILT_IN
 from leporello.plugins.make import known_window
 from leporello.session.accounts import REQUEST
 from leporello.session.arguments import check_engine, check_sink, check_store, check_texts, check_window
@@ -26,7 +27,7 @@ from leporello.store import open_store
 from leporello.tokens import DEFAULT_WINDOW
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from leporello.caching import CachePolicy
     from leporello.events import Sink
@@ -109,6 +110,7 @@ def open_session(
         conversation=key,
         owner=owner,
         start=_start(settings, route, platform),
+        built_in=_built_in(settings, source, chosen, kept, route),
         sink=with_spans(on_event),
         **_routing(settings, engine, chosen, route, options),
     )
@@ -135,7 +137,9 @@ def conversation(host: Host, session_id: str, route: Route, dialect: str, config
         route=route,
         dialect=dialect,
         automatic=config.compression.enabled,
+        engine=host.engine_name,
         engine_stores=host.engine_stores,
+        foreign=host.built_in is not None,
         meter=Meter(route.model),
         caching=_caching(config, route, dialect),
     )
@@ -253,6 +257,24 @@ def _engine(given: Any, source: EngineSource | None, options: dict[str, Any]) ->
     name = getattr(chosen, "name", "")
     fell_back = name == "compressor" != source.name
     return chosen, f"engine {source.name!r} cannot be used; the compressor takes its place" if fell_back else ""
+
+
+def _built_in(
+    config: Config, source: EngineSource | None, engine: ContextEngine, store: Store, route: Route
+) -> Callable[[], ContextEngine] | None:
+    """Return what makes the engine that folds where a third party's does not; None for an engine of ours."""
+    if type(engine).__module__.startswith(_OURS) or getattr(engine, "store", None) is store:
+        return None
+    if source is None:
+        source = EngineSource(
+            config,
+            name=BUILT_IN,
+            model=route.model,
+            provider=route.provider,
+            base_url=route.base_url,
+            context_length=route.context_length,
+        )
+    return source.built_in
 
 
 def _start(config: Config, route: Route, platform: str) -> dict[str, Any]:

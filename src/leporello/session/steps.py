@@ -134,6 +134,16 @@ class Compress:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompressBuiltIn:
+    """Let the built-in engine compress in the place of the session's own; the answer is the same as to Compress."""
+
+    messages: list[Message]
+    tokens: int
+    focus: str | None
+    route: Route
+
+
+@dataclass(frozen=True, kw_only=True)
 class Used:
     """Hand the provider's count to the engine: update_from_response."""
 
@@ -210,6 +220,7 @@ Step: TypeAlias = (
     | ShouldCompress
     | Defer
     | Compress
+    | CompressBuiltIn
     | Used
     | Complete
     | Answer
