@@ -79,7 +79,7 @@ def folding(
         yield from trying(talk, steps.Release())
     if report.status in FOLDED:
         talk.accounts.compacted(report.cost_usd if report.model_calls or report.cost_usd else None)
-        talk.rests_until = 0
+        talk.rests_until = 0 if not talk.refusals else _rests_until(talk, talk.size().tokens)
     else:
         talk.rests_until = _rests_until(talk, tokens)
     fields = {key: value for key, value in asdict(report).items() if key != "unfoldable"}
@@ -96,7 +96,7 @@ def replacing(
     before = talk.window
     report = yield from using(talk, steps.Compress(messages=_copies(before), tokens=tokens, focus=focus, force=force))
     if talk.foreign:
-        report = yield from catching(talk, report, tokens, focus)
+        report = yield from catching(talk, report, tokens, focus=focus, force=force)
     if talk.window is not before:
         talk.cut(0, "compaction")
         if version is not None and not talk.waiting:
@@ -122,18 +122,24 @@ def using(talk: Conversation, step: steps.Compress | steps.CompressBuiltIn) -> W
     return verdict.report
 
 
-def catching(talk: Conversation, report: CompactionReport, tokens: int, focus: str | None) -> Walk[CompactionReport]:
+def catching(
+    talk: Conversation, report: CompactionReport, tokens: int, *, focus: str | None, force: bool
+) -> Walk[CompactionReport]:
     """Count the refusals of a third party's engine, and let the built-in one fold where it failed too often or late."""
     folded = report.status in FOLDED
     talk.refusals = 0 if folded else talk.refusals + (report.status == "refused")
     factor = talk.meter.calibration.factor(talk.meter.model)
     left = tokens - round((report.tokens_before - report.tokens_after) * factor)
-    if not in_net(talk, left) and (folded or talk.refusals < MOST_REFUSALS):
+    caught = in_net(talk, left)
+    if not caught and (folded or talk.refusals < MOST_REFUSALS):
         return report
     cause = f"{left:,} tokens are left" if folded else report.reason or "it returned the same list"
     why = f"engine '{talk.engine}' did not bring the conversation down: {cause}"
-    step = steps.CompressBuiltIn(messages=_copies(talk.window), tokens=left, focus=focus, route=talk.route)
-    second = yield from using(talk, step)
+    messages = _copies(talk.window)
+    second = yield from using(
+        talk,
+        steps.CompressBuiltIn(messages=messages, tokens=left, focus=focus, force=force or caught, route=talk.route),
+    )
     if second.status not in FOLDED:
         return report if folded else replace(report, reason=f"{why}; nor did the built-in compressor: {second.reason}")
     why = f"{why}; the built-in compressor folded in its place"

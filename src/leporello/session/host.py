@@ -225,7 +225,7 @@ class Host:
             self._built_in.on_event = self.from_engine
         route = step.route
         self._built_in.update_model(route.model, route.context_length, route.base_url, provider=route.provider)
-        return self._made(self._built_in, step.messages, step.tokens, focus_topic=step.focus, force=True)
+        return self._made(self._built_in, step.messages, step.tokens, focus_topic=step.focus, force=step.force)
 
     def _made(self, engine: ContextEngine, messages: list[Message], tokens: int, **offered: Any) -> Made:
         """Let an engine compress, and return its result with its report if it made one."""

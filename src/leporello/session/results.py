@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.session.lines import Window
 
+ROLES = frozenset({"user", "assistant", "tool"})  # in which an engine may write
+
 REPEATED = "removed a repeated message"
 REORDERED = "restored the order of the messages"
 PROMPT_MISSING = "put the system prompt back"
@@ -122,6 +124,7 @@ class _Mending:
         self._entries = entries
         self._systems: list[Message] = []
         self._newest = window.newest_user()
+        self._unread = _first_unread(window)
         self.changes: list[str] = []
 
     def remove_repeats(self) -> None:
@@ -170,14 +173,11 @@ class _Mending:
         self._note(NEWEST_MISSING)
 
     def restore_unread(self, room: int) -> None:
-        """Put back what stands behind the newest answer, and that answer if it waits for it, as they were."""
+        """Put back what the model has not read yet, as it was."""
         messages = self._window.messages
-        answer = max((at for at, message in enumerate(messages) if role_of(message) == "assistant"), default=-1)
-        waits = answer >= 0 and any(role_of(message) == "tool" for message in messages[answer:])
-        first = answer if waits else answer + 1
-        if self._window.tokens_from(first) > room:
+        if self._window.tokens_from(self._unread) > room:
             return
-        for at in range(first, len(messages)):
+        for at in range(self._unread, len(messages)):
             entry = next((entry for entry in self._entries if entry.place == at), None)
             if at == self._newest or is_system(messages[at]) or (entry and entry.message is messages[at]):
                 continue
@@ -189,9 +189,15 @@ class _Mending:
     def placed(self) -> list[Message]:
         """Return the messages, with what cannot stand where the engine wrote it as one summary."""
         entries = self._entries
-        newest = next((n for n, entry in enumerate(entries) if entry.place == self._newest is not None), len(entries))
-        misplaced = {n for n, entry in enumerate(entries) if entry.place is None and self._is_misplaced(n, newest)}
-        misplaced |= self._speaking_twice()
+        newest, unread = self._index(self._newest), self._first(self._unread)
+        misplaced = self._speaking_twice()
+        for n, entry in enumerate(entries):
+            if entry.place is None and (
+                entry.role not in ROLES
+                or (entry.role == "user" and n > newest)
+                or (entry.role == "assistant" and n > unread)
+            ):
+                misplaced.add(n)
         text = "\n\n".join(text for n in sorted(misplaced) if (text := text_of(entries[n].message).strip()))
         if misplaced:
             self._note(SUMMARY_PLACED)
@@ -199,11 +205,6 @@ class _Mending:
         head = [*self._systems, *(entries[n].message for n in range(split) if n not in misplaced)]
         tail = [entries[n].message for n in range(split, len(entries)) if n not in misplaced]
         return _with_summary(head, text, tail) if text else [*head, *tail]
-
-    def _is_misplaced(self, n: int, newest: int) -> bool:
-        """Tell whether a message that the engine wrote speaks for the system, or for the user behind his newest one."""
-        role = self._entries[n].role
-        return role not in ("user", "assistant", "tool") or (role == "user" and n > newest)
 
     def _speaking_twice(self) -> set[int]:
         """Return the words of the engine in the assistant's name that stand beside a message of the assistant.
@@ -222,11 +223,19 @@ class _Mending:
                     found.add(before)
         return found
 
+    def _index(self, place: int | None) -> int:
+        """Return where the message from a place of the window stands now; the end when it does not."""
+        found = (n for n, entry in enumerate(self._entries) if entry.place == place is not None)
+        return next(found, len(self._entries))
+
     def _put_back(self, at: int) -> None:
         """Put a message of the window where it stood: before the first one that followed it."""
-        entries = self._entries
-        later = (n for n, entry in enumerate(entries) if entry.place is not None and entry.place > at)
-        entries.insert(next(later, len(entries)), _Entry(self._window.messages[at], at))
+        self._entries.insert(self._first(at), _Entry(self._window.messages[at], at))
+
+    def _first(self, place: int) -> int:
+        """Return where the first message stands that is from this place of the window or a later one."""
+        later = (n for n, entry in enumerate(self._entries) if entry.place is not None and entry.place >= place)
+        return next(later, len(self._entries))
 
     def _carries(self, entry: _Entry, at: int) -> bool:
         """Tell whether the engine wrote this message around a system message of the window."""
@@ -242,6 +251,13 @@ class _Mending:
     def _note(self, change: str) -> None:
         if change not in self.changes:
             self.changes.append(change)
+
+
+def _first_unread(window: Window) -> int:
+    """Return the place from which on the model has read nothing; an answer belongs to the results that it waits for."""
+    roles = [role_of(message) for message in window.messages]
+    answer = max((at for at, role in enumerate(roles) if role == "assistant"), default=-1)
+    return answer if "tool" in roles[answer + 1 :] else answer + 1
 
 
 def _runs(entries: Sequence[_Entry]) -> Iterator[list[int]]:

@@ -140,6 +140,7 @@ class CompressBuiltIn:
     messages: list[Message]
     tokens: int
     focus: str | None
+    force: bool
     route: Route
 
 

@@ -25,10 +25,11 @@ class Made:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The result to use, None when the window stays; and the report."""
+    """The result to use, None when the window stays; the report; and what was mended before it was judged."""
 
     result: list[Message] | None
     report: CompactionReport
+    mended: tuple[str, ...] = ()
 
 
 def judge(made: Made, window: Window, dialect: str, *, room: int | None = None) -> Verdict:
@@ -47,16 +48,19 @@ def judge(made: Made, window: Window, dialect: str, *, room: int | None = None) 
         return kept(replace(report, status=said), window)
     result = made.result
     problem = _garbage(result)
+    changes: tuple[str, ...] = ()
     if not problem and room is not None:
         fixed = mended(result, window, dialect, room=room)
-        result = fixed.messages
-        report = replace(report, reason=report.reason or "; ".join(fixed.changes))
+        result, changes = fixed.messages, fixed.changes
+        report = replace(report, reason=report.reason or "; ".join(changes))
+        if result == window.messages:
+            return kept(replace(report, status="unchanged"), window)
     problem = problem or _problem(result, window, dialect)
     if problem:
         return kept(replace(report, status="refused", reason=problem, unfoldable=()), window)
     status = report.status if report.status in ("folded", "fallback") else "folded"
     report = replace(report, status=status, tokens_after=count_messages(result), messages_after=len(result))
-    return Verdict(result=result, report=report)
+    return Verdict(result=result, report=report, mended=changes)
 
 
 def kept(report: CompactionReport, window: Window) -> Verdict:
