@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from leporello.engine import CompactionReport
     from leporello.messages import Message
 
-EXAMPLES = 2_000 if os.environ.get("LEPORELLO_SOAK") else 150
+EXAMPLES = 2_000 if os.environ.get("LEPORELLO_SOAK") else 60
 ROLES = ("user", "assistant", "system", "developer", "tool", "critic", "")
 WRITTEN = "The engine wrote this."
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from leporello.testing.model_server import Request
 
 SOAK = bool(os.environ.get("LEPORELLO_SOAK"))
-TURNS = 200 if SOAK else 40
+TURNS = 200 if SOAK else 24
 WINDOWS = (32_000, 128_000) if SOAK else (8_000,)
 ROUNDS = 12  # tool turns that belong to one instruction
 PROMPT = "You look after a port. " * 20

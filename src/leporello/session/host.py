@@ -13,6 +13,7 @@ from leporello.engine import CompactionReport, ContextEngine, call_fitting, fitt
 from leporello.errors import EngineError, StaleWindowError
 from leporello.events import CompactionFinished, CompactionStarted, Event, Sink
 from leporello.plugins import dispatch, merge_tools, route_llm
+from leporello.plugins.discover import BUILT_IN
 from leporello.redact import redact
 from leporello.session import steps
 from leporello.session.lease import Lease
@@ -220,12 +221,13 @@ class Host:
     def _compressbuiltin(self, step: steps.CompressBuiltIn) -> Made:
         if self.built_in is None:
             raise EngineError("there is no engine to fold in the place of this one")
-        if self._built_in is None:
-            self._built_in = self.built_in()
-            self._built_in.on_event = self.from_engine
-        route = step.route
-        self._built_in.update_model(route.model, route.context_length, route.base_url, provider=route.provider)
-        return self._made(self._built_in, step.messages, step.tokens, focus_topic=step.focus, force=step.force)
+        with self._blamed("compress", BUILT_IN):
+            if self._built_in is None:
+                self._built_in = self.built_in()
+                self._built_in.on_event = self.from_engine
+            route = step.route
+            self._built_in.update_model(route.model, route.context_length, route.base_url, provider=route.provider)
+            return self._made(self._built_in, step.messages, step.tokens, focus_topic=step.focus, force=step.force)
 
     def _made(self, engine: ContextEngine, messages: list[Message], tokens: int, **offered: Any) -> Made:
         """Let an engine compress, and return its result with its report if it made one."""
@@ -274,8 +276,8 @@ class Host:
         taken = self._taken[key]
         return offered if len(taken) == len(offered) else {name: offered[name] for name in taken}
 
-    def _blamed(self, method: str) -> _Blame:
-        return _Blame(self, method)
+    def _blamed(self, method: str, engine: str = "") -> _Blame:
+        return _Blame(self, method, engine or self.engine_name)
 
     def routing(self) -> AbstractContextManager[None]:
         """Return what must surround a call of the engine, so that its own calls of a model find their way."""
@@ -301,9 +303,9 @@ class Host:
 class _Blame:
     """Turn whatever an engine raises into an EngineError that says where; interrupts pass."""
 
-    def __init__(self, host: Host, method: str) -> None:
-        self._host = host
+    def __init__(self, host: Host, method: str, engine: str) -> None:
         self._method = method
+        self._engine = engine
         self._around = host.routing()
 
     def __enter__(self) -> None:
@@ -314,5 +316,5 @@ class _Blame:
     ) -> None:
         self._around.__exit__(kind, error, trace)
         if isinstance(error, Exception):
-            where = f"engine '{self._host.engine_name}' failed in {self._method}()"
+            where = f"engine '{self._engine}' failed in {self._method}()"
             raise EngineError(redact(f"{where}: {type(error).__name__}: {error}")) from error
