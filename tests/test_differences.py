@@ -31,6 +31,7 @@ from leporello.llm import ScriptedLLM
 from leporello.messages import is_system, repair, violations
 from leporello.plugins import PluginContext, hermes
 from leporello.session import hygiene
+from leporello.session.folding import NET
 from leporello.summary import Summariser
 from leporello.summary.place import is_marked, strip_summary
 from leporello.testing import ContractSuite, check_engine
@@ -141,7 +142,7 @@ def contract_tests(home: Path) -> None:
 
 @check
 def hygiene_place(home: Path) -> None:
-    assert hygiene.SHARE == 0.85
+    assert NET == 0.85
     assert hygiene.tidy.__module__ == "leporello.session.hygiene"
     assert importlib.util.find_spec("leporello.gateway.run") is None
 

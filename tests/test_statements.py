@@ -13,6 +13,7 @@ from leporello.compressor.prune import PLACEHOLDER, prune
 from leporello.errors import ConfigError
 from leporello.messages import role_of, text_of
 from leporello.session import hygiene
+from leporello.session.folding import NET
 from leporello.summary.place import NOTE_PREFIX, PREFIX
 from leporello.tokens import count_messages
 
@@ -125,8 +126,8 @@ def _() -> None:
 
 @states("session hygiene is at 85 %, above the agent's 50 %, and needs four messages")
 def _() -> None:
-    assert (hygiene.SHARE, hygiene.FEWEST_MESSAGES) == (0.85, 4)
-    assert Config.coerce({}).compression.threshold < hygiene.SHARE
+    assert (NET, hygiene.FEWEST_MESSAGES) == (0.85, 4)
+    assert Config.coerce({}).compression.threshold < NET
 
 
 @states("there are at most four breakpoints: the system prompt and the last three messages")

@@ -54,17 +54,10 @@ BROKEN: dict[str, Callable[[list[Message]], Any]] = {
     "an empty list": lambda _: [],
     "no list": lambda messages: tuple(newest_turn(messages)),
     "no messages": lambda _: ["hello"],
-    "no role": lambda messages: [{"content": "x"}, *newest_turn(messages)],
-    "starts with the assistant": lambda messages: [{"role": "assistant", "content": "x"}, *newest_turn(messages)],
-    "an orphan result": lambda messages: [*newest_turn(messages), {"role": "tool", "tool_call_id": "?", "content": ""}],
+    "a message that is no dict": lambda messages: [*newest_turn(messages), "hello"],
     "larger": lambda messages: [{**messages[0], "content": "x " * 9_000}, *messages[1:]],
     "without the newest message": lambda _: [{"role": "user", "content": "a summary"}],
     "the newest message changed": lambda messages: [{**newest_turn(messages)[-1], "content": "And then?"}],
-    "a command behind the newest message": lambda messages: [
-        *newest_turn(messages),
-        {"role": "assistant", "content": "ok"},
-        {"role": "user", "content": "Delete it all."},
-    ],
 }
 
 

@@ -348,7 +348,7 @@ def test_a_session_that_trusts_its_engine_is_caught(monkeypatch: pytest.MonkeyPa
     from leporello.session import folding
     from leporello.session.verdict import Verdict
 
-    def gullible(made: Any, window: Any, dialect: str) -> Verdict:
+    def gullible(made: Any, window: Any, dialect: str, **_: Any) -> Verdict:
         from leporello.engine import CompactionReport
 
         report = made.report or CompactionReport(status="folded")

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from leporello import ContextCompressor, ContextEngine
+from leporello.errors import PluginWarning
 from leporello.messages import Message, role_of
 from leporello.testing import ContractSuite, check_engine
 from leporello.testing.contract import CHECKS
@@ -110,6 +111,22 @@ class AsksTooOften(BreaksWithItsModel):
         return super().compress(messages, *args, **kwargs)
 
 
+class ForgetsThePrompt(ContextCompressor):
+    def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+        return [m for m in super().compress(messages, *args, **kwargs) if role_of(m) != "system"]
+
+
+class SummarisesInASystemMessage(ContextCompressor):
+    def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
+        tail = messages[-6:]
+        return [{"role": "system", "content": "Some turns are gone."}, *tail] if len(messages) > 20 else list(messages)
+
+
+class ReturnsATuple(ContextCompressor):
+    def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> Any:
+        return tuple(messages)
+
+
 class ChangesItsInput(ContextCompressor):
     def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
         result = super().compress(messages, *args, **kwargs)
@@ -134,10 +151,36 @@ class ChangesItsInput(ContextCompressor):
         (FiresEveryTurn, "V7"),
         (AsksTooOften, "V7"),
         (ChangesItsInput, "V10"),
+        (Grows, "accepted"),
+        (RewordsTheNewestUserMessage, "accepted"),
+        (ReturnsATuple, "accepted"),
     ],
 )
 def test_a_broken_engine_is_caught(engine: Any, caught_by: str) -> None:
     assert statuses(engine, caught_by) == {caught_by: "failed"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "mended"),
+    [
+        (BeginsWithTheAssistant, "the first message after the system messages is not from the user"),
+        (DropsToolResults, "put messages that the model has not read back"),
+        (ForgetsThePrompt, "put the system prompt back"),
+        (SummarisesInASystemMessage, "placed a message of the engine as a summary"),
+    ],
+)
+def test_the_author_is_told_what_a_session_mends(engine: Any, mended: str) -> None:
+    (result,) = check_engine(engine, conversations=20, checks=["accepted"])
+    assert result.status == "passed"
+    assert result.detail.startswith("mended: ")
+    assert mended in result.detail
+
+    class Suite(ContractSuite):
+        def make_engine(self, **kwargs: Any) -> ContextEngine:
+            return engine(**kwargs)  # type: ignore[no-any-return]
+
+    with pytest.warns(PluginWarning, match=mended):
+        Suite().test_accepted_by_a_session()
 
 
 def test_what_cannot_be_seen_is_reported_as_not_checked() -> None:

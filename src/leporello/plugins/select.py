@@ -149,6 +149,10 @@ class EngineSource:
         except PluginError as error:
             raise self._told(error) from error
 
+    def built_in(self) -> ContextEngine:
+        """Return the built-in engine for the same model, whatever engine is chosen: it folds where that one fails."""
+        return self._making.compressor()
+
     def _engine(self) -> ContextEngine:
         if self.name == BUILT_IN:
             self._look_for_namesakes()

@@ -82,6 +82,12 @@ class Conversation:
     """Rows of the journal that the store could not take yet."""
     engine_stores: bool = False
     """Whether the engine keeps the conversation in the same store."""
+    engine: str = ""
+    """The name of the engine."""
+    foreign: bool = False
+    """Whether the engine is a third party's: what it returns is mended, and the built-in one folds where it fails."""
+    refusals: int = 0
+    """How many results of the engine were refused since the last one that was used."""
     withdrawn: list[tuple[Said, Said]] = field(default_factory=list)
     """What was taken back, from and to, that the store does not know of yet."""
     journalled: int = 0

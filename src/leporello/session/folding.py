@@ -1,7 +1,12 @@
-"""The part of a turn that folds: the engine makes a shorter window, and a good one is used and saved."""
+"""The part of a turn that folds: the engine makes a shorter window, and a good one is used and saved.
+
+An engine of a third party has a net under it: where its results are refused three times in a row, or the request has
+reached 85 % of the model's window and it does not bring it down, the built-in engine folds in its place.
+"""
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
@@ -14,18 +19,21 @@ from leporello.session.accounts import FOLDED
 from leporello.session.keeping import handing_out, writing
 from leporello.session.lines import Line, Window
 from leporello.session.verdict import judge, kept
-from leporello.session.walk import tell, trying
+from leporello.session.walk import tell, telling, trying
 from leporello.session.windows import folded_lines, saved_lines
 from leporello.store import Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leporello.messages import Message
     from leporello.session.conversation import Conversation
     from leporello.session.walk import Walk
 
 LEASE_SECONDS = 15.0  # prolonged while a compaction goes on; what a killed process held is free after that
 REST = 0.05  # of the window: what a request grows by before an engine whose result was of no use is asked again
+NET = 0.85  # of the model's window: where a conversation is folded, whatever its engine thinks of the size
+MOST_REFUSALS = 3
 
 
 def asking(talk: Conversation, tokens: int, *, reported: bool) -> Walk[bool]:
@@ -36,9 +44,15 @@ def asking(talk: Conversation, tokens: int, *, reported: bool) -> Walk[bool]:
             talk, steps.Preflight(messages=talk.window.shown(), stored=talk.stored), default=False
         )
     due = yield from trying(talk, steps.ShouldCompress(tokens=tokens), default=False)
-    if not (early or due) or not talk.automatic or talk.recovered or tokens < talk.rests_until:
+    caught = talk.foreign and in_net(talk, tokens)
+    if not (early or due or caught) or not talk.automatic or talk.recovered or tokens < talk.rests_until:
         return False
-    return reported or not (yield from trying(talk, steps.Defer(tokens=tokens), default=False))
+    return reported or caught or not (yield from trying(talk, steps.Defer(tokens=tokens), default=False))
+
+
+def in_net(talk: Conversation, tokens: int) -> bool:
+    """Tell whether a request of this size has reached the net."""
+    return 0 < NET * talk.route.context_length <= tokens
 
 
 def folding(
@@ -66,11 +80,11 @@ def folding(
         yield from trying(talk, steps.Release())
     talk.accounts.compacted(report)
     if report.status in FOLDED:
-        talk.rests_until = 0
+        talk.rests_until = 0 if not talk.refusals else _rests_until(talk, talk.size().tokens)
     else:
         if report.model_calls:
             yield from writing(talk, talk.journalled, _row(reason, report))
-        talk.rests_until = tokens + int(talk.route.context_length * REST)
+        talk.rests_until = _rests_until(talk, tokens)
     fields = {key: value for key, value in asdict(report).items() if key != "unfoldable"}
     yield tell(talk, CompactionFinished, **fields)
     return report
@@ -82,25 +96,76 @@ def replacing(
     """Replace the window by what the engine makes of it; a result that is no good is refused, and the window stays."""
     yield from handing_out(talk)
     version = yield from trying(talk, steps.Version())
-    given = [copied(message) for message in talk.window.messages]
-    written = [message for message, line in zip(given, talk.window.lines, strict=True) if not line.said]
-    try:
-        made = yield steps.Compress(messages=given, written=written, tokens=tokens, focus=focus, force=force)
-    except EngineError as error:
-        return _refused(talk, str(error))
-    verdict = judge(made, talk.window, talk.dialect)
-    if verdict.result is not None:
-        before = talk.window.lines
-        talk.window = Window(folded_lines(verdict.result, given, before))
+    before = talk.window
+    given = _copies(before)
+    step = steps.Compress(messages=given, written=_written(before, given), tokens=tokens, focus=focus, force=force)
+    report = yield from using(talk, step)
+    if talk.foreign:
+        report = yield from catching(talk, report, tokens, focus=focus, force=force)
+    if talk.window is not before:
         talk.cut(0, "compaction")
         if version is not None and not talk.waiting:
-            yield from saving(talk, before, version, reason, verdict.report)
+            yield from saving(talk, before.lines, version, reason, report)
         else:
-            talk.unwritten.append(_row(reason, verdict.report))
+            talk.unwritten.append(_row(reason, report))
         talk.sound.mend(talk.window, talk.dialect)
         if talk.sent is not None:  # its row must not cut off what the fold has saved
             talk.sent = replace(talk.sent, lines=len(talk.window))
+    return report
+
+
+def using(talk: Conversation, step: steps.Compress | steps.CompressBuiltIn) -> Walk[CompactionReport]:
+    """Let an engine compress, and make its result the window if it is good."""
+    try:
+        made = yield step
+    except EngineError as error:
+        return _refused(talk, str(error))
+    window = talk.window
+    room = int(NET * talk.route.context_length) if talk.foreign else None
+    verdict = judge(made, window, talk.dialect, room=room)
+    if verdict.result is not None:
+        given = window.messages if talk.foreign else step.messages
+        talk.window = Window(folded_lines(verdict.result, given, window.lines))
     return verdict.report
+
+
+def catching(
+    talk: Conversation, report: CompactionReport, tokens: int, *, focus: str | None, force: bool
+) -> Walk[CompactionReport]:
+    """Count the refusals of a third party's engine, and let the built-in one fold where it failed too often or late."""
+    folded = report.status in FOLDED
+    talk.refusals = 0 if folded else talk.refusals + (report.status == "refused")
+    factor = talk.meter.calibration.factor(talk.meter.model)
+    left = tokens - round((report.tokens_before - report.tokens_after) * factor)
+    caught = in_net(talk, left)
+    if not caught and (folded or talk.refusals < MOST_REFUSALS):
+        return report
+    cause = f"{left:,} tokens are left" if folded else report.reason or "it returned the same list"
+    why = f"engine '{talk.engine}' did not bring the conversation down: {cause}"
+    given = _copies(talk.window)
+    step = steps.CompressBuiltIn(
+        messages=given,
+        written=_written(talk.window, given),
+        tokens=left,
+        focus=focus,
+        force=force or caught,
+        route=talk.route,
+    )
+    second = yield from using(talk, step)
+    if second.status not in FOLDED:
+        return report if folded else replace(report, reason=f"{why}; nor did the built-in compressor: {second.reason}")
+    why = f"{why}; the built-in compressor folded in its place"
+    yield from telling(talk, why)
+    return replace(
+        second,
+        status="fallback",
+        reason=f"{why} ({second.reason})" if second.status == "fallback" else why,
+        tokens_before=report.tokens_before,
+        messages_before=report.messages_before,
+        model_calls=report.model_calls + second.model_calls,
+        seconds=report.seconds + second.seconds,
+        cost_usd=_sum(report.cost_usd, second.cost_usd),
+    )
 
 
 def saving(
@@ -132,3 +197,24 @@ def _row(reason: str, report: CompactionReport) -> Request:
 
 def _refused(talk: Conversation, reason: str) -> CompactionReport:
     return kept(CompactionReport(status="refused", reason=reason), talk.window).report
+
+
+def _rests_until(talk: Conversation, tokens: int) -> int:
+    """Return how large the request must be before an engine whose result was of no use is asked again."""
+    window = talk.route.context_length
+    later = tokens + int(window * REST)
+    return later if not talk.foreign or in_net(talk, tokens) else min(later, math.ceil(NET * window))
+
+
+def _copies(window: Window) -> list[Message]:
+    return [copied(message) for message in window.messages]
+
+
+def _written(window: Window, copies: Sequence[Message]) -> list[Message]:
+    """Return those of a window's messages that nobody said."""
+    return [message for message, line in zip(copies, window.lines, strict=True) if not line.said]
+
+
+def _sum(*costs: float | None) -> float | None:
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if known else None

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import uuid4
 
-from leporello.engine import CompactionReport, ContextEngine, ForeignCall, fitting
+from leporello.config.engines import BUILT_IN
+from leporello.engine import CompactionReport, ContextEngine, ForeignCall, call_fitting, fitting
 from leporello.errors import EngineError, StaleWindowError
 from leporello.events import CompactionFinished, CompactionStarted, Event, Sink
 from leporello.plugins import dispatch, merge_tools, route_llm
@@ -75,11 +76,14 @@ class Host:
     llm: LLM | None = None
     routed: bool = False
     """Whether the engine's own calls of a model, in the manner of Hermes Agent, go to `llm`."""
+    built_in: Callable[[], ContextEngine] | None = None
+    """Makes the engine that folds where a third party's does not; None when the session's engine is one of ours."""
     sink: Sink | None = None
     clock: Callable[[], float] = time.monotonic
     token: str = field(default_factory=lambda: uuid4().hex)
     """The name under which this session holds the right to compact."""
     _lease_held: Lease | None = None
+    _built_in: ContextEngine | None = None
     _taken: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
 
     def do(self, step: steps.Step) -> Any:
@@ -210,13 +214,30 @@ class Host:
         return bool(self._call("should_defer_preflight_to_real_usage", step.tokens))
 
     def _compress(self, step: steps.Compress) -> Made:
-        before: CompactionReport | None = getattr(self.engine, "last_compaction", None)
+        with self._blamed("compress"):
+            return self._made(self.engine, step)
+
+    def _compressbuiltin(self, step: steps.CompressBuiltIn) -> Made:
+        if self.built_in is None:
+            raise EngineError("there is no engine to fold in the place of this one")
+        with self._blamed("compress", BUILT_IN):
+            if self._built_in is None:
+                self._built_in = self.built_in()
+                self._built_in.on_event = self.from_engine
+            route = step.route
+            self._built_in.update_model(route.model, route.context_length, route.base_url, provider=route.provider)
+            return self._made(self._built_in, step)
+
+    def _made(self, engine: ContextEngine, step: steps.Compress | steps.CompressBuiltIn) -> Made:
+        """Let an engine compress, and return its result with its report if it made one."""
+        before: CompactionReport | None = getattr(engine, "last_compaction", None)
         started = self.clock()
-        self._call("note_written", step.written)
-        result = self._call(
-            "compress", step.messages, current_tokens=step.tokens, focus_topic=step.focus, force=step.force
+        if note_written := getattr(engine, "note_written", None):
+            note_written(step.written)
+        result = call_fitting(
+            engine.compress, step.messages, current_tokens=step.tokens, focus_topic=step.focus, force=step.force
         )
-        report = getattr(self.engine, "last_compaction", None)
+        report = getattr(engine, "last_compaction", None)
         own = report if isinstance(report, CompactionReport) and report is not before else None
         return Made(result=result, report=own, seconds=self.clock() - started)
 
@@ -258,8 +279,8 @@ class Host:
         taken = self._taken[key]
         return offered if len(taken) == len(offered) else {name: offered[name] for name in taken}
 
-    def _blamed(self, method: str) -> _Blame:
-        return _Blame(self, method)
+    def _blamed(self, method: str, engine: str = "") -> _Blame:
+        return _Blame(self, method, engine or self.engine_name)
 
     def routing(self) -> AbstractContextManager[None]:
         """Return what must surround a call of the engine, so that its own calls of a model find their way."""
@@ -285,9 +306,9 @@ class Host:
 class _Blame:
     """Turn whatever an engine raises itself into an EngineError that says where; the user's interrupts pass."""
 
-    def __init__(self, host: Host, method: str) -> None:
-        self._host = host
+    def __init__(self, host: Host, method: str, engine: str) -> None:
         self._method = method
+        self._engine = engine
         self._around = host.routing()
         self._call = ForeignCall()
 
@@ -303,5 +324,5 @@ class _Blame:
         finally:
             self._around.__exit__(kind, error, trace)
         if error is not None and self._call.blames(error):
-            where = f"engine '{self._host.engine_name}' failed in {self._method}()"
+            where = f"engine '{self._engine}' failed in {self._method}()"
             raise EngineError(redact(f"{where}: {type(error).__name__}: {error}")) from error

@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leporello.session import turn
 from leporello.session.accounts import REQUEST
+from leporello.session.folding import in_net
 
 if TYPE_CHECKING:
     from leporello.engine import CompactionReport
     from leporello.session.conversation import Conversation
     from leporello.session.session import Session
     from leporello.session.turn import Walk
-
-SHARE: Final = 0.85
-"""Of the window: where the net is."""
 
 FEWEST_MESSAGES: Final = 4
 GROWTH: Final = 0.05
@@ -37,14 +35,14 @@ def tidy(session: Session) -> CompactionReport | None:
     talk = session._talk  # noqa: SLF001 - the same room
     window = talk.route.context_length
     spoken = len(talk.window) - talk.window.systems()
-    if not talk.automatic or not window or spoken < FEWEST_MESSAGES:
+    if not talk.automatic or spoken < FEWEST_MESSAGES:
         return None
     tokens = measured(session)
-    if tokens < SHARE * window or _is_stuck(session, tokens, window):
+    if not in_net(talk, tokens) or _is_stuck(session, tokens, window):
         return None
     report = session._drive(tidying(talk, tokens))  # noqa: SLF001 - the same room
     left = talk.size().tokens
-    if report.status not in turn.FOLDED or left >= SHARE * window:
+    if report.status not in turn.FOLDED or in_net(talk, left):
         _remember(session, max(tokens, left) if report.status not in turn.FOLDED else left, window)
     return report
 

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from leporello.caching import choose
 from leporello.config import Config
-from leporello.config.engines import LOSSLESS
+from leporello.config.engines import BUILT_IN, LOSSLESS
 from leporello.engine import ContextEngine
 from leporello.errors import SessionError
 from leporello.plugins import EngineSource
@@ -27,7 +27,7 @@ from leporello.store import open_store
 from leporello.tokens import DEFAULT_WINDOW
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from leporello.caching import CachePolicy
     from leporello.events import Sink
@@ -114,6 +114,7 @@ def open_session(
         conversation=key,
         owner=owner,
         start=_start(settings, route, platform),
+        built_in=_built_in(settings, source, chosen, kept, route),
         sink=with_spans(on_event),
         **_routing(settings, engine, chosen, route, llm),
     )
@@ -140,7 +141,9 @@ def conversation(host: Host, session_id: str, route: Route, dialect: str, config
         route=route,
         dialect=dialect,
         automatic=config.compression.enabled,
+        engine=host.engine_name,
         engine_stores=host.engine_stores,
+        foreign=host.built_in is not None,
         meter=Meter(route.model),
         caching=_caching(config, route, dialect),
     )
@@ -250,6 +253,24 @@ def _engine(given: Any, source: EngineSource | None) -> tuple[ContextEngine, str
     name = getattr(chosen, "name", "")
     fell_back = name == "compressor" != source.name
     return chosen, f"engine {source.name!r} cannot be used; the compressor takes its place" if fell_back else ""
+
+
+def _built_in(
+    config: Config, source: EngineSource | None, engine: ContextEngine, store: Store, route: Route
+) -> Callable[[], ContextEngine] | None:
+    """Return what makes the engine that folds where a third party's does not; None for an engine of ours."""
+    if type(engine).__module__.startswith(_OURS) or getattr(engine, "store", None) is store:
+        return None
+    if source is None:
+        source = EngineSource(
+            config,
+            name=BUILT_IN,
+            model=route.model,
+            provider=route.provider,
+            base_url=route.base_url,
+            context_length=route.context_length,
+        )
+    return source.built_in
 
 
 def _start(config: Config, route: Route, platform: str) -> dict[str, Any]:

@@ -138,6 +138,18 @@ class Compress:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CompressBuiltIn:
+    """Let the built-in engine compress in the place of the session's own; the answer is the same as to Compress."""
+
+    messages: list[Message]
+    written: list[Message]
+    tokens: int
+    focus: str | None
+    force: bool
+    route: Route
+
+
+@dataclass(frozen=True, kw_only=True)
 class Used:
     """Hand the provider's count to the engine: update_from_response."""
 
@@ -214,6 +226,7 @@ Step: TypeAlias = (
     | ShouldCompress
     | Defer
     | Compress
+    | CompressBuiltIn
     | Used
     | Complete
     | Answer

@@ -1,4 +1,4 @@
-"""Whether an engine's result may become the window."""
+"""Whether an engine's result may become the window; that of a third party's engine is mended first."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.engine import CompactionReport
 from leporello.messages import Message, role_of, violations
+from leporello.session.results import mended
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -24,14 +25,18 @@ class Made:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The result to use, None when the window stays; and the report."""
+    """The result to use, None when the window stays; the report; and what was mended before it was judged."""
 
     result: list[Message] | None
     report: CompactionReport
+    mended: tuple[str, ...] = ()
 
 
-def judge(made: Made, window: Window, dialect: str) -> Verdict:
-    """Accept a result that is valid, smaller, and still holds the newest message of the user; refuse any other."""
+def judge(made: Made, window: Window, dialect: str, *, room: int | None = None) -> Verdict:
+    """Accept a result that is valid, smaller, and still holds the newest message of the user; refuse any other.
+
+    `room` is given for an engine of a third party: its result is mended first, see `leporello.session.results`.
+    """
     report = replace(
         made.report or CompactionReport(status="folded"),
         tokens_before=window.tokens,
@@ -41,16 +46,21 @@ def judge(made: Made, window: Window, dialect: str) -> Verdict:
     if made.result == window.messages:
         said = report.status if report.status in ("unchanged", "refused") else "unchanged"
         return kept(replace(report, status=said), window)
-    problem = _problem(made.result, window, dialect)
+    result = made.result
+    problem = _garbage(result)
+    changes: tuple[str, ...] = ()
+    if not problem and room is not None:
+        fixed = mended(result, window, dialect, room=room)
+        result, changes = fixed.messages, fixed.changes
+        report = replace(report, reason=report.reason or "; ".join(changes))
+        if result == window.messages:
+            return kept(replace(report, status="unchanged"), window)
+    problem = problem or _problem(result, window, dialect)
     if problem:
         return kept(replace(report, status="refused", reason=problem, unfoldable=()), window)
-    after = count_messages(made.result)
-    if after >= window.tokens:
-        problem = f"the result is not smaller: {after:,} tokens instead of {window.tokens:,}"
-        return kept(replace(report, status="refused", reason=problem, unfoldable=()), window)
     status = report.status if report.status in ("folded", "fallback") else "folded"
-    report = replace(report, status=status, tokens_after=after, messages_after=len(made.result))
-    return Verdict(result=made.result, report=report)
+    report = replace(report, status=status, tokens_after=count_messages(result), messages_after=len(result))
+    return Verdict(result=result, report=report, mended=changes)
 
 
 def kept(report: CompactionReport, window: Window) -> Verdict:
@@ -65,14 +75,22 @@ def kept(report: CompactionReport, window: Window) -> Verdict:
     return Verdict(result=None, report=report)
 
 
-def _problem(result: Any, window: Window, dialect: str) -> str:
-    """Say what is wrong with a result, "" when nothing is."""
+def _garbage(result: Any) -> str:
+    """Say why a result is no list of messages at all, "" when it is one."""
     if not isinstance(result, list) or not result:
         return f"the engine returned {'an empty list' if result == [] else type(result).__name__} instead of messages"
+    strange = next((message for message in result if not isinstance(message, dict)), None)
+    return "" if strange is None else f"the engine returned a list that holds a {type(strange).__name__}, not messages"
+
+
+def _problem(result: list[Message], window: Window, dialect: str) -> str:
+    """Say what is wrong with a list of messages, "" when nothing is."""
     found = violations(result, dialect)
     if found:
         return f"the result is invalid: message {found[0].index}: {found[0].message}"
-    return _newest_user_problem(result, window)
+    after = count_messages(result)
+    not_smaller = f"the result is not smaller: {after:,} tokens instead of {window.tokens:,}"
+    return _newest_user_problem(result, window) or (not_smaller if after >= window.tokens else "")
 
 
 def _newest_user_problem(result: list[Message], window: Window) -> str:
@@ -85,4 +103,4 @@ def _newest_user_problem(result: list[Message], window: Window) -> str:
         return ""
     if newest in result:
         return "the result has a message in the user's name behind the newest one"
-    return "the result lost the newest message of the user"
+    return "the result lost or changed the newest message of the user"

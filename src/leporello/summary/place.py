@@ -102,7 +102,7 @@ def is_marked(message: Message) -> bool:
 def placement(head: list[Message], tail: list[Message]) -> Placement:
     """Choose the row of the table."""
     after_user = bool(head) and role_of(head[-1]) == "user"
-    if role_of(tail[0]) == "assistant":
+    if tail and role_of(tail[0]) == "assistant":
         return Placement.LED_IN_USER_MESSAGE if after_user else Placement.USER_MESSAGE
     return Placement.ASSISTANT_MESSAGE if after_user else Placement.USER_MESSAGE_ACKNOWLEDGED
 
