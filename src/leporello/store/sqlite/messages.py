@@ -312,7 +312,7 @@ def _made(
     for chunk in chunks([numbers[0] for _, numbers in listed if len(numbers) == 1]):
         kept.update(
             connection.execute(
-                f"SELECT id, fingerprint FROM messages WHERE conversation = ? AND id IN ({placeholders(chunk)})",
+                f"SELECT id, fingerprint FROM messages WHERE +conversation = ? AND id IN ({placeholders(chunk)})",
                 (conversation, *chunk),
             )
         )
@@ -322,7 +322,7 @@ def _made(
 def _supersede(connection: sqlite3.Connection, conversation: int, numbers: Sequence[int]) -> None:
     for chunk in chunks(numbers):
         connection.execute(
-            f"UPDATE messages SET state = 1 WHERE conversation = ? AND kind = 0 AND id IN ({placeholders(chunk)})",
+            f"UPDATE messages SET state = 1 WHERE +conversation = ? AND kind = 0 AND id IN ({placeholders(chunk)})",
             (conversation, *chunk),
         )
     if numbers:
