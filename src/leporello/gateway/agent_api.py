@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from contextlib import aclosing
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from leporello.agent.events import TextPiece, ThinkingPiece, ToolFinished, ToolStarted, TurnEnded
 from leporello.errors import AuthenticationError, ConfigError, MessageError, ModelError, QuotaError, StoreError
 from leporello.events import CompactionFinished, CompactionStarted, Notice
-from leporello.gateway.bodies import parsed, written
+from leporello.gateway.bodies import written
 from leporello.gateway.door import Door
 from leporello.gateway.errors import Refused
 from leporello.gateway.house import checked_name
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from leporello.gateway.rooms import Room
     from leporello.store import ConversationInfo, Store
 
+ModelT = TypeVar("ModelT", bound=BaseModel)
 _log = logging.getLogger("leporello.gateway")
 JSON: Final = [(b"content-type", b"application/json")]
 SSE: Final = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
@@ -68,7 +68,7 @@ class Speak(Door):
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Say something; answered as JSON, or as events while they happen."""
         name = checked_name(request.path_params["id"])
-        speech = _read(Speech, content)
+        speech = await self.read(owner, content, partial(_validated, Speech))
         message: dict[str, Any] = {"role": "user", "content": speech.content}
         if speech.name:
             message["name"] = speech.name
@@ -124,7 +124,7 @@ class Listing(Door):
         """List them."""
         limit = _number(request, "limit", 100, 1, MOST_LISTED)
         offset = _number(request, "offset", 0, 0, 2**31)
-        infos = await asyncio.to_thread(lambda: list(self.house.store.conversations(owner=owner)))
+        infos = await self.compute(owner, lambda: list(self.house.store.conversations(owner=owner)))
         shown = [described(info) for info in infos[offset : offset + limit]]
         await client.answer(200, JSON, written({"sessions": shown, "total": len(infos)}))
 
@@ -134,7 +134,7 @@ class Show(Door):
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Describe it."""
-        info = await _info(self.house.store, request, owner)
+        info = await _info(self, request, owner)
         await client.answer(200, JSON, written(described(info)))
 
 
@@ -143,10 +143,10 @@ class History(Door):
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Return stored messages, oldest first, behind `after`."""
-        info = await _info(self.house.store, request, owner)
+        info = await _info(self, request, owner)
         limit = _number(request, "limit", 100, 1, MOST_LISTED)
         after = _number(request, "after", 0, 0, 2**53)
-        rows = await asyncio.to_thread(_page, self.house.store, info, after, limit)
+        rows = await self.compute(owner, _page, self.house.store, info, after, limit)
         await client.answer(200, JSON, written({"messages": rows}))
 
 
@@ -155,8 +155,8 @@ class Compress(Door):
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Fold, guided by a focus, and report."""
-        info = await _info(self.house.store, request, owner)
-        wish = _read(Wish, content or b"{}")
+        info = await _info(self, request, owner)
+        wish = await self.read(owner, content or b"{}", partial(_validated, Wish))
         async with self.house.rooms.room(owner, info.key) as room:
             report = await room.do(lambda agent: agent.session.compress(wish.focus))
         await client.answer(200, JSON, written(asdict(report)))
@@ -167,7 +167,7 @@ class Reset(Door):
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """End it properly; the answer names the new one."""
-        info = await _info(self.house.store, request, owner)
+        info = await _info(self, request, owner)
         async with self.house.rooms.room(owner, info.key) as room:
             name = await room.do(lambda agent: agent.session.reset())
         await self.house.rooms.leave(owner, info.key)
@@ -179,10 +179,10 @@ class Export(Door):
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Write it line by line."""
-        info = await _info(self.house.store, request, owner)
+        info = await _info(self, request, owner)
         lines = self.house.store.export(info.key, owner=owner)
         await client.start(200, LINES)
-        while (line := await asyncio.to_thread(next, lines, None)) is not None:
+        while (line := await self.compute(owner, next, lines, None)) is not None:
             await client.write(f"{line}\n".encode())
         await client.finish()
 
@@ -192,10 +192,10 @@ class Delete(Door):
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Delete it; a tombstone stays."""
-        info = await _info(self.house.store, request, owner)
+        info = await _info(self, request, owner)
         await self.house.rooms.leave(owner, info.key)
         await self.house.shelf.forget(owner, info.key)
-        deletion = await asyncio.to_thread(self.house.store.delete, info.key, owner=owner)
+        deletion = await self.compute(owner, partial(self.house.store.delete, info.key, owner=owner))
         await client.answer(200, JSON, written({"id": info.key, "messages": deletion.messages}))
 
 
@@ -260,9 +260,9 @@ def _told(error: Exception) -> str:
     return str(error)
 
 
-def _read(kind: type[Any], content: bytes) -> Any:
+def _validated(kind: type[ModelT], body: dict[str, Any]) -> ModelT:
     try:
-        return kind.model_validate(parsed(content))
+        return kind.model_validate(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "the body"
@@ -276,9 +276,9 @@ def _number(request: Request, name: str, default: int, least: int, most: int) ->
     return int(given)
 
 
-async def _info(store: Store, request: Request, owner: str) -> ConversationInfo:
+async def _info(door: Door, request: Request, owner: str) -> ConversationInfo:
     name = request.path_params["id"]
-    info = await asyncio.to_thread(store.info, name, owner=owner) if name.isascii() else None
+    info = await door.compute(owner, partial(door.house.store.info, name, owner=owner)) if name.isascii() else None
     if info is None:
         raise Refused(404, "there is no conversation of this name.")
     return info

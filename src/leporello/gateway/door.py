@@ -5,21 +5,25 @@ from __future__ import annotations
 import logging
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
 from leporello.errors import LeporelloError
-from leporello.gateway.bodies import read_body, written
+from leporello.gateway.bodies import SMALL, parsed, read_body, written
 from leporello.gateway.errors import Refused
 from leporello.gateway.relay import Client
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import Receive, Scope, Send
 
     from leporello.gateway.house import House
 
 
+T = TypeVar("T")
 _log = logging.getLogger("leporello.gateway")
 
 
@@ -38,8 +42,8 @@ class Door(ABC):
         started = time.monotonic()
         try:
             owner = self.house.owner(request.headers)
-            with self.house.turnstile.passage(owner):
-                content = await read_body(request, self.house.settings.limits)
+            with self.house.concurrency.slot(owner) as slot:
+                content = await read_body(request, self.house.settings.limits, slot)
                 await client.stays_for(self.serve(request, client, owner, content))
         except Refused as refused:
             await self._refuse(client, refused)
@@ -53,6 +57,18 @@ class Door(ABC):
     @abstractmethod
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Answer a request that may be answered; Refused says why it is not."""
+
+    async def compute(self, owner: str, function: Callable[..., T], *args: Any) -> T:
+        """Do something that takes a while in a thread of the key."""
+        return await self.house.lanes.of(owner).run(None, partial(function, *args))
+
+    async def read(self, owner: str, content: bytes, function: Callable[[dict[str, Any]], T]) -> T:
+        """Read a body and what it means; a long one in a thread, so that the event loop goes on."""
+
+        def reading() -> T:
+            return function(parsed(content, self.house.settings.limits))
+
+        return reading() if len(content) <= SMALL else await self.compute(owner, reading)
 
     async def _refuse(self, client: Client, refused: Refused) -> None:
         if client.status:  # an answer has begun, and ends here

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from leporello.gateway.bodies import parsed
+from leporello.gateway.bodies import check_count
 from leporello.gateway.door import Door
 from leporello.gateway.exchange import SESSION, Exchange, Sent
 from leporello.gateway.history import hear
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from leporello.gateway.dialects import Dialect
+    from leporello.gateway.history import Heard
     from leporello.gateway.house import House
     from leporello.gateway.relay import Client
 
@@ -33,8 +34,7 @@ class DropIn(Door):
         """Serve one turn of a conversation."""
         house, dialect = self.house, self._dialect
         upstream = house.upstreams[dialect.name]
-        body = parsed(content)
-        heard = hear(dialect.messages(body))
+        body, heard = await self.read(owner, content, self._heard)
         if not heard.marks or not heard.is_known:  # the provider may know what to do with it
             response = await upstream.send(dialect.path, content, request.headers, request.url.query)
             await pass_on(response, client)
@@ -46,6 +46,11 @@ class DropIn(Door):
             await Exchange(sent, dialect=dialect, upstream=upstream, live=live, shelf=house.shelf, client=client).run()
         finally:
             house.give_back(live, sent.model)
+
+    def _heard(self, body: dict[str, Any]) -> tuple[dict[str, Any], Heard]:
+        messages = self._dialect.messages(body)
+        check_count(messages, self.house.settings.limits)
+        return body, hear(messages)
 
 
 class PassThrough(Door):

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import httpx2
 
 from leporello.errors import MessageError, StoreError
-from leporello.gateway.bodies import written
+from leporello.gateway.bodies import SMALL, written
 from leporello.gateway.dialogue import Asked, Dialogue
 from leporello.gateway.errors import Refused
-from leporello.gateway.live import to_the_end
+from leporello.gateway.limits import to_the_end
 from leporello.gateway.reading import Reading, read_events, read_whole
 from leporello.gateway.shelf import asks_again
 from leporello.gateway.sse import Event, Events
@@ -36,12 +36,16 @@ if TYPE_CHECKING:
     from leporello.gateway.relay import Client
     from leporello.gateway.shelf import Shelf
     from leporello.gateway.upstream import Upstream
+    from leporello.messages import Message
     from leporello.session.answers import Answered
 
 T = TypeVar("T")
 _log = logging.getLogger("leporello.gateway")
 _MOST_ROUNDS: Final = 9
 """How often the model may ask the engine before it must answer the client."""
+
+SLICE: Final = 64
+"""How many messages are taken at a time; other requests of the same key get their turn in between."""
 
 SESSION: Final = "x-leporello-session"
 """The header that names a conversation, in requests and in answers."""
@@ -86,7 +90,7 @@ class Exchange:
 
     async def run(self) -> None:
         """Ask the provider, and again as long as the engine answers it; pass the last answer on."""
-        request = await to_the_end(self._take())
+        request = await self._take()
         for round_ in range(_MOST_ROUNDS if self._live.with_tools else 1):
             is_last = round_ == _MOST_ROUNDS - 1 or not self._live.with_tools
             if not await self._turn(request, is_last=is_last):
@@ -113,24 +117,36 @@ class Exchange:
         again = asks_again(known, heard)
         if again:
             known.take_back()
-        asked = Asked(
-            systems=heard.systems,
-            new=heard.after(known.count),
-            tools=self._sent.tools,
-            model=self._sent.model,
-            again=again,
-        )
-        if known.moved:  # noted before anything is added to it, so that whoever counts after us counts right
+        if known.moved:  # noted before anything is added to it, so that what is counted later is counted right
             known.moved = False
-            await self._shelf.note(self._live)
+            await to_the_end(self._shelf.note(self._live))
+        systems: list[Message] | None = heard.systems
+        folded, is_new, total = None, not known.count, len(heard.marks)
+        while systems is not None or known.count < total:  # a client that leaves ends this behind the slice under way
+            until = min(known.count + SLICE, total)
+            asked = Asked(
+                systems=systems,
+                new=heard.after(known.count, until),
+                tools=self._sent.tools,
+                model=self._sent.model,
+                again=again,
+                last=until == total,
+            )
+            folded = await to_the_end(self._take_slice(asked, until))
+            systems, again = None, False
+            if is_new:
+                is_new = False
+                await to_the_end(self._shelf.note(self._live))
+        return folded
+
+    async def _take_slice(self, asked: Asked, until: int) -> dict[str, Any] | None:
+        """Store a slice of what is new; the conversation goes as far as that then."""
+        known, heard = self._live.known, self._sent.heard
         try:
             folded = await self._storing(Dialogue.take, asked)
         except (MessageError, RecursionError) as error:
             raise Refused(400, f"messages: {str(error) or 'a message is nested too deeply.'}") from error
-        is_new, known.before = not known.count, b""
-        known.count, known.mark = len(heard.marks), heard.marks[-1]
-        if is_new:
-            await self._shelf.note(self._live)
+        known.count, known.mark, known.before = until, heard.marks[until - 1], b""
         return folded
 
     async def _ask(self, folded: dict[str, Any] | None) -> httpx2.Response:
@@ -139,7 +155,7 @@ class Exchange:
         body, content = sent.body, sent.content
         if folded is not None:
             body = self._dialect.folded(body, folded)
-            content = written(body)
+            content = await self._live.write(body) if len(content) > SMALL else written(body)
         outgoing = self._dialect.counted(body, content)
         self._counted, self._live.weight = outgoing.counted, len(outgoing.content)
         try:

@@ -17,7 +17,7 @@ from leporello.agent.events import TurnEnded
 from leporello.agent.route import with_route
 from leporello.errors import LeporelloError, StoreError
 from leporello.gateway.errors import Refused
-from leporello.gateway.live import to_the_end
+from leporello.gateway.limits import to_the_end
 from leporello.gateway.shelf import MOST_BYTES, known_of
 from leporello.session import Session
 from leporello.session.hygiene import tidy

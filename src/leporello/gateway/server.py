@@ -36,7 +36,7 @@ STALL_SECONDS: Final = 120.0
 """How long a client may take nothing of what is sent to it."""
 
 _LONGEST_HEADERS: Final = 64 * 1024
-_SWITCH_SECONDS: Final = 0.001  # whoever folds must not keep the event loop waiting for its turn at the interpreter
+_SWITCH_SECONDS: Final = 0.0001  # a thread that computes must not keep the event loop from its turn
 
 
 def serve(

@@ -99,7 +99,7 @@ def _answered_call(message: Message) -> str:
 
 
 def _stubs(lines: Sequence[Line], added: Sequence[Line]) -> dict[str, int]:
-    """Return the places of the stubs that were sent for results, by the ids of the calls, unless a result came since."""
+    """Return the places of the stubs that were sent for results, by the ids of the calls; not where a result came."""
     newest = {_answered_call(line.message): place for place, line in enumerate(lines) if line.role == "tool"}
     came = {_answered_call(line.message) for line in added}
     return {id_: place for id_, place in newest.items() if id_ not in came and not lines[place].said}
