@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from leporello.agent.events import TextPiece, ThinkingPiece, ToolFinished, ToolStarted, TurnEnded
-from leporello.errors import AuthenticationError, ConfigError, MessageError, ModelError, QuotaError, StoreError
+from leporello.errors import ConfigError, MessageError, ModelError, StoreError
 from leporello.events import CompactionFinished, CompactionStarted, Notice
 from leporello.gateway.bodies import written
 from leporello.gateway.door import Door
-from leporello.gateway.errors import Refused
+from leporello.gateway.errors import Refused, told
 from leporello.gateway.house import checked_name
 from leporello.gateway.sse import event as sse_event
+from leporello.messages.visible import one_line
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -79,9 +80,12 @@ class Speak(Door):
                 async with aclosing(events):
                     await (self._stream if streams else self._whole)(client, name, room, events)
         except ConfigError as error:
-            raise Refused(503, f"the agent has no model: {error}") from error
-        except (MessageError, RecursionError) as error:
-            raise Refused(400, f"content: {str(error) or 'it is nested too deeply.'}") from error
+            _log.warning("the agent has no model: %s", one_line(str(error)))
+            raise Refused(503, f"the agent has no model: {told(error)}") from error
+        except MessageError as error:
+            raise Refused(400, f"content: {error}") from error
+        except RecursionError as error:
+            raise Refused(400, "content: it is nested too deeply.") from error
 
     async def _whole(self, client: Client, name: str, room: Room, events: AsyncIterator[Event]) -> None:
         text: list[str] = []
@@ -94,7 +98,7 @@ class Speak(Door):
             elif isinstance(event, TurnEnded):
                 ended = event
         if ended is not None and ended.error is not None:
-            _log.warning("an agent got no answer: %s", ended.error)
+            _log.warning("an agent got no answer: %s", one_line(str(ended.error)))
             raise _failure(ended.error)
         result = await room.do(partial(_result, name=name, content="".join(text), ended=ended))
         await client.answer(200, JSON, written(result))
@@ -109,7 +113,7 @@ class Speak(Door):
                 text.append(event.text)
             if isinstance(event, TurnEnded):
                 if event.error is not None:
-                    _log.warning("an agent got no answer: %s", event.error)
+                    _log.warning("an agent got no answer: %s", one_line(str(event.error)))
                 result = await room.do(partial(_result, name=name, content="".join(text), ended=event))
                 await client.write(sse_event("end", result))
             elif (shown := _shown(event)) is not None:
@@ -228,7 +232,7 @@ def _result(agent: Agent, *, name: str, content: str, ended: TurnEnded | None) -
         "requests": ended.requests if ended else 0,
         "stored": not session.unstored,
         "usage": asdict(session.usage()),
-        **({"error": {"type": _failure(error).type, "message": _told(error)}} if error else {}),
+        **({"error": {"type": _failure(error).type, "message": told(error)}} if error else {}),
     }
 
 
@@ -247,17 +251,10 @@ def _shown(event: Event) -> tuple[str, dict[str, Any]] | None:
 
 def _failure(error: Exception) -> Refused:
     """Return the answer for a turn that failed; the message itself is stored."""
-    said = f"the message is stored, but the model did not answer: {_told(error)}"
+    said = f"the message is stored, but the model did not answer: {told(error)}"
     if isinstance(error, ModelError) and error.retryable:
         return Refused(503, said, retry_after=round(error.retry_after or 5))
     return Refused(503 if isinstance(error, StoreError) else 502, said)
-
-
-def _told(error: Exception) -> str:
-    """Return what a client learns of a failure: nothing of the account behind the gateway, which its operator has."""
-    if isinstance(error, (AuthenticationError, QuotaError)):
-        return "the provider refused the key of this gateway; its operator must look after it."
-    return str(error)
 
 
 def _validated(kind: type[ModelT], body: dict[str, Any]) -> ModelT:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import json
 import math
-from json.encoder import encode_basestring as _quoted
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from leporello.gateway.errors import Refused
+from leporello.messages.pieces import json_pieces
+from leporello.store.seen import raw_calls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from starlette.requests import Request
 
     from leporello.config.model import GatewayLimits
@@ -53,7 +52,8 @@ async def read_body(request: Request, limits: GatewayLimits, slot: Slot) -> byte
 
 def parsed(content: bytes, limits: GatewayLimits) -> dict[str, Any]:
     """Read a body that must be a JSON object."""
-    _check_values(content, limits.values)
+    if has_more_values(content, limits.values):
+        raise _too_many(limits)
     try:
         body = json.loads(
             content.decode(),
@@ -70,48 +70,30 @@ def parsed(content: bytes, limits: GatewayLimits) -> dict[str, Any]:
 
 
 def check_count(messages: list[Any], limits: GatewayLimits) -> None:
-    """Refuse a history that is too long to be worked through while others wait."""
+    """Refuse a history that is too long to be worked through, or whose calls hold too much."""
     if len(messages) > limits.messages:
         raise Refused(
             413,
             f"messages: there are {len(messages):,}; this gateway takes {limits.messages:,} in one request"
             " (gateway.limits.messages).",
         )
+    arguments = (text for message in messages for _, _, text in raw_calls(message))
+    if sum(text.count(sign) for text in arguments for sign in ",[{") > limits.values:
+        raise _too_many(limits)
 
 
 def written(body: Any) -> bytes:
     """Write a body; what is no character stays the escape that it came as."""
     try:
-        return b"".join(piece.encode() for piece in _pieces(body))
+        return b"".join(piece.encode() for piece in json_pieces(body))
     except UnicodeEncodeError:
         return json.dumps(body, separators=(",", ":")).encode()
 
 
-def _pieces(value: Any) -> Iterator[str]:
-    """Write a value in pieces that are each written quickly."""
-    if isinstance(value, str) and len(value) > _STEP:
-        yield '"'
-        for start in range(0, len(value), _STEP):
-            yield _quoted(value[start : start + _STEP])[1:-1]
-        yield '"'
-    elif isinstance(value, dict) and value and all(isinstance(key, str) for key in value):
-        for number, (key, item) in enumerate(value.items()):
-            yield f"{',' if number else '{'}{_quoted(key)}:"
-            yield from _pieces(item)
-        yield "}"
-    elif isinstance(value, list) and value:
-        for number, item in enumerate(value):
-            yield "," if number else "["
-            yield from _pieces(item)
-        yield "]"
-    else:
-        yield json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-
-
-def _check_values(content: bytes, most: int) -> None:
-    """Refuse a body with too many values before they are made: each takes far more memory than its bytes."""
+def has_more_values(content: bytes, most: int) -> bool:
+    """Tell whether JSON holds more values than so many, without making them: each takes far more than its bytes."""
     if sum(map(content.count, (b",", b"[", b"{"))) <= most:  # those inside of texts are counted here too
-        return
+        return False
     count, inside, start = 0, False, 0
     while start < len(content):
         end = start + _STEP
@@ -121,12 +103,14 @@ def _check_values(content: bytes, most: int) -> None:
         outside = b"".join(pieces[inside::2])
         count += sum(map(outside.count, (b",", b"[", b"{")))
         if count > most:
-            raise Refused(
-                413,
-                f"the body holds more than {most:,} JSON values, the limit of this gateway (gateway.limits.values).",
-            )
+            return True
         inside ^= len(pieces) % 2 == 0
         start = end
+    return False
+
+
+def _too_many(limits: GatewayLimits) -> Refused:
+    return Refused(413, f"the body holds more than {limits.values:,} JSON values (gateway.limits.values).")
 
 
 def _too_long(limits: GatewayLimits) -> Refused:

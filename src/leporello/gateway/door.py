@@ -12,8 +12,9 @@ from starlette.requests import ClientDisconnect, Request
 
 from leporello.errors import LeporelloError
 from leporello.gateway.bodies import SMALL, parsed, read_body, written
-from leporello.gateway.errors import Refused
+from leporello.gateway.errors import Refused, told
 from leporello.gateway.relay import Client
+from leporello.messages.visible import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +49,8 @@ class Door(ABC):
         except Refused as refused:
             await self._refuse(client, refused)
         except LeporelloError as error:
-            await self._refuse(client, Refused(503, str(error), retry_after=5))
+            _log.warning("a request failed: %s", one_line(str(error)))
+            await self._refuse(client, Refused(503, told(error), retry_after=5))
         except ClientDisconnect:
             return
         finally:
@@ -72,7 +74,7 @@ class Door(ABC):
 
     async def _refuse(self, client: Client, refused: Refused) -> None:
         if client.status:  # an answer has begun, and ends here
-            _log.warning("an answer broke off: %s", refused)
+            _log.warning("an answer broke off: %s", one_line(str(refused)))
             return
         headers = {"content-type": "application/json", **refused.headers}
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]

@@ -22,6 +22,7 @@ from leporello.gateway.recent import Recent
 from leporello.gateway.rooms import Rooms
 from leporello.gateway.shelf import Shelf
 from leporello.gateway.upstream import connect
+from leporello.messages.visible import one_line
 from leporello.session.opening import open_session
 
 if TYPE_CHECKING:
@@ -151,7 +152,7 @@ class House:
                 await self.shelf.expire(idle)
                 await self.rooms.expire(idle)
             except LeporelloError as error:
-                _log.warning("idle conversations could not be ended: %s", error)
+                _log.warning("idle conversations could not be ended: %s", one_line(str(error)))
 
 
 class _Summariser:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from leporello.gateway.bodies import written
 from leporello.gateway.history import alone, extended
 
 if TYPE_CHECKING:
@@ -104,9 +103,9 @@ class Live:
         """Call a method of the dialogue, as `live.call(Dialogue.take, asked)`."""
         return await self._run(partial(method, self._dialogue, *args, **options))
 
-    async def write(self, body: dict[str, Any]) -> bytes:
-        """Write a long body in the conversation's thread."""
-        return await self._run(partial(written, body))
+    async def compute(self, function: Callable[..., T], *args: Any) -> T:
+        """Do something that takes a while in the conversation's thread."""
+        return await self._run(partial(function, *args))
 
     def abandon(self) -> None:
         """Let go of it as it is, without storing anything; what is under way in its thread is finished."""

@@ -31,6 +31,7 @@ from leporello.gateway.history import BEGINNING, alone, marks
 from leporello.gateway.limits import Lanes, to_the_end
 from leporello.gateway.live import Known, Live
 from leporello.messages import is_system
+from leporello.messages.visible import one_line
 from leporello.session.answers import INCOMPLETE
 from leporello.session.opening import new_id
 
@@ -161,7 +162,7 @@ class Shelf:
             note = partial(self._store.ensure, known.key, owner=known.owner, meta=known.meta())
             await self._lanes.of(known.owner).run(None, note)
         except StoreError as error:  # the client sends its whole history again, and then it is found by that
-            _log.warning("how far a conversation has come could not be kept: %s", error)
+            _log.warning("how far a conversation has come could not be kept: %s", one_line(str(error)))
 
     async def expire(self, idle: float) -> int:
         """End the conversations that were not used for so many seconds; returns how many."""
@@ -310,7 +311,7 @@ class Shelf:
         try:
             await asyncio.shield(self._closing[place])
         except LeporelloError as error:
-            _log.warning("a conversation could not be ended properly: %s", error)
+            _log.warning("a conversation could not be ended properly: %s", one_line(str(error)))
         finally:
             del self._closing[place]
 

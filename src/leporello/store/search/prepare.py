@@ -23,12 +23,16 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
 
-PREPARE_VERSION = 1
+PREPARE_VERSION = 2
 """Changes whenever the same message would be indexed differently; an index of another version must be made again."""
 
 FTS_DDL = """CREATE VIRTUAL TABLE IF NOT EXISTS search USING fts5(text, content='', tokenize='ascii')"""
 """The terms are ready-made, so the plainest tokenizer is right: only ASCII characters separate."""
 
+LONGEST_INDEXED = 512 * 1024
+"""Characters of a message that search finds: of a longer one the first and the last half of so many."""
+
+_MARGIN = 16 * 1024  # a secret that a cut would make unrecognisable is not longer
 _LONGEST_TERM = 128
 _DEEPEST_JSON = 100
 _LONGEST_REMEMBERED, _MOST_REMEMBERED = 24, 1 << 15
@@ -58,8 +62,11 @@ _INVISIBLE = re.compile("[\u00ad\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u
 
 
 def prepared_text(message: Message) -> str:
-    """Return the line of terms to index for a message: who speaks, the text, calls and their arguments; no secrets."""
-    return _stemmed("\n".join(_redacted_pieces(message)))
+    """Return the line of terms to index for a message: who speaks, the text, calls and their arguments; no secrets.
+
+    Of a very long message its two ends are indexed, so that indexing it does not keep other writers waiting.
+    """
+    return _stemmed(_ends("\n".join(_redacted_pieces(message))))
 
 
 def plain_text(message: Message) -> str:
@@ -145,10 +152,25 @@ def _redacted_pieces(message: Message) -> Iterator[str]:
     name = message.get("name")
     if isinstance(name, str):
         yield redact(name)
-    yield redact(_said(message))
+    yield _redacted(_said(message))
     for call in tool_calls_of(message):
         yield call.name
-        yield "\n".join(_leaves(redact_value(call.arguments))) if call.arguments else redact(call.raw)
+        readable = call.arguments and len(call.raw) <= LONGEST_INDEXED
+        yield "\n".join(_leaves(redact_value(call.arguments))) if readable else _redacted(call.raw)
+
+
+def _redacted(text: str) -> str:
+    """Return a text without secrets; of a very long one the ends, redacted with what stands beside them."""
+    if len(text) <= LONGEST_INDEXED:
+        return redact(text)
+    half, wide = LONGEST_INDEXED // 2, LONGEST_INDEXED // 2 + _MARGIN
+    return f"{redact(text[:wide])[:half]}\n{redact(text[-wide:])[-half:]}"
+
+
+def _ends(text: str) -> str:
+    if len(text) <= LONGEST_INDEXED:
+        return text
+    return f"{text[: LONGEST_INDEXED // 2]}\n{text[-(LONGEST_INDEXED // 2) :]}"
 
 
 def _said(message: Message) -> str:
@@ -158,7 +180,8 @@ def _said(message: Message) -> str:
         text = text_of(message)
         other = [str(part["refusal"]) for part in parts_of(message) if isinstance(part.get("refusal"), str)]
         text = "\n".join([text, *other]) if other else text
-    return "\n".join(_leaves(_json(text), keys=True)) if "\\" in text and text.lstrip()[:1] in {"{", "["} else text
+    is_json = len(text) <= LONGEST_INDEXED and "\\" in text and text.lstrip()[:1] in {"{", "["}
+    return "\n".join(_leaves(_json(text), keys=True)) if is_json else text
 
 
 def _called(message: Message) -> Iterator[str]:
