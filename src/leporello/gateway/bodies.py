@@ -25,7 +25,7 @@ SMALL: Final = 64 * 1024
 """Bytes that are read or written at once, in the event loop."""
 
 _STEP: Final = 256 * 1024
-_MOST_DIGITS: Final = 1_000
+_MOST_DIGITS: Final = 300
 _TOO_DEEP: Final = "it is nested too deeply"
 
 

@@ -6,7 +6,7 @@ import json
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from leporello.messages.pieces import has_long_text, json_pieces
+from leporello.messages.pieces import is_large, json_pieces
 from leporello.messages.values import cleaned, is_private
 
 if TYPE_CHECKING:
@@ -61,7 +61,11 @@ def fingerprint(message: Any) -> str:
 
 
 def _encoded(said: Any) -> str:
-    return "".join(json_pieces(said, sort_keys=True)) if has_long_text(said) else _ENCODER.encode(said)
+    return (
+        "".join(json_pieces(said, sort_keys=True))
+        if isinstance(said, dict) and is_large(said)
+        else _ENCODER.encode(said)
+    )
 
 
 def _cleaned(message: Any) -> Any:

@@ -17,14 +17,26 @@ if TYPE_CHECKING:
 LONG: Final = 256 * 1024
 """Characters that are written in one step."""
 
+_MOST_VALUES: Final = 4_096
 
-def has_long_text(value: Any) -> bool:
-    """Tell whether a text that is too long for one step stands somewhere in a value."""
-    if isinstance(value, str):
-        return len(value) > LONG
-    if isinstance(value, dict):
-        return any(has_long_text(item) for item in value.values())
-    return isinstance(value, list) and any(map(has_long_text, value))
+
+def is_large(message: dict[str, Any]) -> bool:
+    """Tell whether a message is too long, or holds too many values, to be written in one step."""
+    content = message.get("content")
+    if isinstance(content, str) and len(message) <= 2:  # noqa: PLR2004 - a role and a text, as most have
+        return len(content) > LONG
+    count = 0
+    waiting: list[Any] = [message]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, str) and len(value) > LONG:
+            return True
+        if isinstance(value, (dict, list)):
+            count += len(value)
+            if count > _MOST_VALUES:
+                return True
+            waiting += value.values() if isinstance(value, dict) else value
+    return False
 
 
 def json_pieces(value: Any, *, ensure_ascii: bool = False, sort_keys: bool = False) -> Iterator[str]:

@@ -8,6 +8,7 @@ summary, or its store, holds the originals, and `where` says so in the place of 
 from __future__ import annotations
 
 import json
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from leporello.messages.types import THINKING_TYPES
@@ -68,7 +69,8 @@ def _shorter_value(value: Any, limit: int, where: str, depth: int) -> Any:
     if isinstance(value, str):
         return _shorter(value, limit, where) if len(value) > limit else value
     if isinstance(value, dict) and depth:
-        return {key: _shorter_value(item, limit, where, depth - 1) for key, item in value.items()}
+        kept = islice(value.items(), limit)
+        return {key: _shorter_value(item, limit, where, depth - 1) for key, item in kept}
     if isinstance(value, list) and depth:
         return [_shorter_value(item, limit, where, depth - 1) for item in value[:limit]]
     return value if isinstance(value, (int, float, bool)) or value is None else f"[{where}]"
