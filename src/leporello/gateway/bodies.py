@@ -26,6 +26,7 @@ SMALL: Final = 64 * 1024
 
 _STEP: Final = 256 * 1024
 _MOST_DIGITS: Final = 300
+_CALL_SHARE: Final = 8  # arguments are read as a whole, again and again, while other threads wait
 _TOO_DEEP: Final = "it is nested too deeply"
 
 
@@ -77,9 +78,14 @@ def check_count(messages: list[Any], limits: GatewayLimits) -> None:
             f"messages: there are {len(messages):,}; this gateway takes {limits.messages:,} in one request"
             " (gateway.limits.messages).",
         )
+    most = limits.values // _CALL_SHARE
     arguments = (text for message in messages for _, _, text in raw_calls(message))
-    if sum(text.count(sign) for text in arguments for sign in ",[{") > limits.values:
-        raise _too_many(limits)
+    if any(has_more_values(text.encode("utf-8", "replace"), most) for text in arguments):
+        raise Refused(
+            413,
+            f"messages: the arguments of a call hold more than {most:,} JSON values"
+            " (an eighth of gateway.limits.values).",
+        )
 
 
 def written(body: Any) -> bytes:

@@ -61,11 +61,8 @@ def fingerprint(message: Any) -> str:
 
 
 def _encoded(said: Any) -> str:
-    return (
-        "".join(json_pieces(said, sort_keys=True))
-        if isinstance(said, dict) and is_large(said)
-        else _ENCODER.encode(said)
-    )
+    large = isinstance(said, dict) and is_large(said)
+    return "".join(json_pieces(said, sort_keys=True)) if large else _ENCODER.encode(said)
 
 
 def _cleaned(message: Any) -> Any:
