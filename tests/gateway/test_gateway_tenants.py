@@ -84,8 +84,9 @@ class TestTheNumberOfMessages:
         self, start: Callable[..., Gateway], upstream: ModelServer
     ) -> None:
         gateway = start(upstream, limits={"messages": 5})
-        assert gateway.chat([user("a")] * 5).status_code == 200
-        got = gateway.chat([user("b")] * 6)
+        talk = [user("a"), {"role": "assistant", "content": "b"}] * 2 + [user("c")]
+        assert gateway.chat(talk).status_code == 200
+        got = gateway.chat([*talk, user("d")])
         assert got.status_code == 413
         assert "gateway.limits.messages" in got.json()["error"]["message"]
         assert "6" in got.json()["error"]["message"]
@@ -104,7 +105,7 @@ class TestTheNumberOfValues:
     @pytest.mark.parametrize(
         ("content", "count"),
         [
-            (b'{"a":[[],[],[]]}', 6),
+            (b'{"a":[[],[],[]]}', 7),
             (b'{"a":"[,{,[,{"}', 1),
             (rb'{"a":"\",[\\","b":[1,2]}', 4),
             (b'["' + b"\\\\" * 300_000 + b'",[],[]]', 5),
@@ -125,7 +126,7 @@ class TestTheNumberOfValues:
 
     def test_is_bounded_in_the_arguments_of_a_call_too(self) -> None:
         limits = GatewayLimits(values=8_000)
-        call = {"id": "c", "function": {"name": "f", "arguments": json.dumps([[]] * 600)}}
+        call = {"id": "c", "function": {"name": "f", "arguments": json.dumps([[]] * 400)}}
         check_count([{"role": "assistant", "tool_calls": [call]}], limits)
         call["function"] = {"name": "f", "arguments": json.dumps([[]] * 1200)}
         with pytest.raises(Refused, match=r"gateway\.limits\.values"):
@@ -168,8 +169,10 @@ class TestSlices:
         """No transaction of a long history holds more than a slice of it."""
         gateway = start(upstream, api_keys=KEYS)
         counts, _ = appended(gateway, monkeypatch)
-        systems = [{"role": "system", "content": f"s{n}"} for n in range(300)]
-        talk = [*systems, *(user(f"u{n}") for n in range(300))]
+        talk: list[dict[str, Any]] = [{"role": "system", "content": f"s{n}"} for n in range(300)]
+        for number in range(150):
+            talk += [user(f"q{number}"), {"role": "assistant", "content": f"a{number}"}]
+        talk.append(user("?"))
         assert gateway.chat(talk, MALLORY).status_code == 200
         assert sum(counts) == len(talk) + 1
         assert max(counts) <= SLICE

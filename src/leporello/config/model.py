@@ -305,7 +305,7 @@ class GatewayLimits(Block):
     )
     values: Annotated[int, Field(ge=1000)] = Field(
         default=200_000,
-        description="The most JSON values (texts, numbers, lists, objects) in the body of a request.",
+        description="The most JSON values in the body of a request, counted by its commas and brackets.",
     )
     answer_bytes: Annotated[int, Field(ge=1024)] = Field(
         default=64 * 1024 * 1024, description="The longest answer of a provider, in bytes, once it is unpacked."

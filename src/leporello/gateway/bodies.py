@@ -97,7 +97,10 @@ def written(body: Any) -> bytes:
 
 
 def has_more_values(content: bytes, most: int) -> bool:
-    """Tell whether JSON holds more values than so many, without making them: each takes far more than its bytes."""
+    """Tell whether JSON holds more values than so many, without making them: each takes far more than its bytes.
+
+    Commas and opening brackets are counted, those in texts aside.
+    """
     if sum(map(content.count, (b",", b"[", b"{"))) <= most:  # those inside of texts are counted here too
         return False
     count, inside, start = 0, False, 0

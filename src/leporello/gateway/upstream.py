@@ -150,7 +150,7 @@ class Reply:
         length = 0
         unpack = _unpacker(self.headers.get("content-encoding", ""))
         try:
-            async for chunk in self._response.aiter_raw(_PIECE):
+            async for chunk in self._response.aiter_raw():
                 for piece in unpack(chunk):
                     length += len(piece)
                     if length > self._longest:
