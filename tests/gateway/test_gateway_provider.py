@@ -51,17 +51,18 @@ ANSWER = {"choices": [{"message": {"role": "assistant", "content": "yes"}, "fini
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("status", STATUSES)
 def test_a_refusal_keeps_its_status_and_loses_what_is_secret(
-    route: str, status: int, start: Callable[..., Gateway], wire: Wire
+    route: str, start: Callable[..., Gateway], wire: Wire
 ) -> None:
+    gateway = start(wire)
     secrets = " and ".join(SECRETS.values())
-    wire.status, wire.chunks = status, [json.dumps({"error": {"message": f"no: {secrets}", "code": "c"}}).encode()]
-    got = ROUTES[route](start(wire))
-    own = 502 if status == 401 and route in ("chat", "messages") else status
-    assert got.status_code == own
-    assert [name for name, secret in SECRETS.items() if secret in got.text] == []
-    assert got.json()["error"]["message"]
+    wire.chunks = [json.dumps({"error": {"message": f"no: {secrets}", "code": "c"}}).encode()]
+    for status in STATUSES:
+        wire.status = status
+        got = ROUTES[route](gateway)
+        assert got.status_code == (502 if status == 401 and route in ("chat", "messages") else status)
+        assert [name for name, secret in SECRETS.items() if secret in got.text] == []
+        assert got.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -84,35 +85,23 @@ def test_what_holds_no_secret_stays_byte_for_byte() -> None:
         assert Scrubber(UPSTREAM_KEY, "http://10.0.0.1/v1").content(content) == content
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "anthropic-organization-id",
-        "anthropic-workspace-id",
-        "openai-organization",
-        "openai-project",
-        "location",
-        "set-cookie",
-        "server",
-        "via",
-        "x-forwarded-server",
-        "x-envoy-upstream-service-time",
-        "x-account-id",
-        "x-api-key",
-        "www-authenticate",
-        "cf-ray",
-    ],
-)
+ACCOUNT = [
+    *("anthropic-organization-id", "anthropic-workspace-id", "openai-organization", "openai-project", "x-account-id"),
+    *("location", "set-cookie", "server", "via", "x-forwarded-server", "x-envoy-upstream-service-time", "cf-ray"),
+    *("x-api-key", "www-authenticate", "x-anything-new"),
+]
+
+
 @pytest.mark.parametrize("route", ROUTES)
 def test_headers_about_the_account_and_the_machines_stay_here(
-    name: str, route: str, start: Callable[..., Gateway], wire: Wire
+    route: str, start: Callable[..., Gateway], wire: Wire
 ) -> None:
     useful = {"request-id": "req_1", "x-ratelimit-remaining-tokens": "7", "anthropic-ratelimit-tokens-limit": "8"}
-    wire.headers = {"content-type": "application/json", name: "acme", **useful}
+    wire.headers = {"content-type": "application/json", **dict.fromkeys(ACCOUNT, "acme"), **useful}
     wire.chunks = [json.dumps(ANSWER).encode()]
     got = ROUTES[route](start(wire))
     assert got.status_code == 200
-    assert got.headers.get(name) != "acme"
+    assert [name for name in ACCOUNT if got.headers.get(name) == "acme"] == []
     assert useful.items() <= dict(got.headers).items()
 
 

@@ -16,6 +16,7 @@ from benchmarks import gateway_tenants as tenants
 from benchmarks.gateway_bodies import bodies
 
 from leporello.config.model import GatewayLimits
+from leporello.gateway import agent_api
 from leporello.gateway.bodies import check_count, has_more_values, parsed, written
 from leporello.gateway.errors import Refused
 from leporello.gateway.exchange import SLICE
@@ -324,3 +325,18 @@ def test_the_longest_gap_is_remembered_for_a_minute() -> None:
     assert lag.longest == 0.2
     lag._note(200.0, 0.0)
     assert lag.longest == 0.0
+
+
+def test_a_page_of_very_long_messages_has_fewer(
+    start: Callable[..., Gateway], upstream: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(agent_api, "LONGEST_PAGE", 2_000)
+    gateway = start(upstream)
+    gateway.store.append("a", [user(f"{number}" * 900) for number in range(8)])
+    got: list[Any] = []
+    after = 0
+    while page := gateway.get(f"/v1/sessions/a/messages?limit=100&after={after}").json()["messages"]:
+        assert len(page) <= 3
+        got += page
+        after = page[-1]["seq"]
+    assert [row["message"]["content"][0] for row in got] == list("01234567")

@@ -14,6 +14,7 @@ from leporello.store.codec import encode, verbatim
 from leporello.store.search.prepare import LONGEST_INDEXED, prepared_text
 from leporello.store.sqlite.history import SQLiteHistory
 from leporello.store.sqlite.messages import _made, _supersede
+from leporello.store.sqlite.reading import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -118,3 +119,25 @@ def test_repair_keeps_unreadable_calls_and_thinking_in_their_order() -> None:
     places = [mended["content"].index(f"[unreadable tool call: call {number}]") for number in range(50)]
     assert places == sorted(places)
     assert mended["reasoning_content"].split("\n") == [f"t{number}" for number in range(50)]
+
+
+@pytest.mark.parametrize("options", [{}, {"newest_first": True}, {"first": 1}, {"first": 1, "newest_first": True}])
+def test_a_page_of_very_long_messages_is_shorter(
+    options: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded: list[int] = []
+
+    def counted(connection: Any, numbers: list[int], **more: Any) -> Any:
+        loaded.append(len(numbers))
+        return load(connection, numbers, **more)
+
+    monkeypatch.setattr("leporello.store.sqlite.messages.load", counted)
+    monkeypatch.setattr("leporello.store.sqlite.messages.PAGE_CHARACTERS", 1_000)
+    store = open_store(tmp_path / "a.db")
+    lengths = [10] * 300 + [400] * 5 + [5_000] * 3 + [10] * 256
+    store.append("a", [{"role": "user", "content": "x" * length} for length in lengths])
+    read = [len(row.message["content"]) for row in store.messages("a", **options)]
+    store.close()
+    assert read == (lengths[::-1] if options.get("newest_first") else lengths)
+    assert max(loaded) <= 100
+    assert loaded.count(1) >= 3

@@ -18,6 +18,7 @@ from leporello.gateway.door import Door
 from leporello.gateway.errors import Refused, told
 from leporello.gateway.house import checked_name
 from leporello.gateway.sse import event as sse_event
+from leporello.messages import text_of
 from leporello.messages.visible import one_line
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from leporello.events import Event
     from leporello.gateway.relay import Client
     from leporello.gateway.rooms import Room
-    from leporello.store import ConversationInfo, Store
+    from leporello.store import ConversationInfo, Store, Stored
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 _log = logging.getLogger("leporello.gateway")
@@ -37,6 +38,9 @@ JSON: Final = [(b"content-type", b"application/json")]
 SSE: Final = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 LINES: Final = [(b"content-type", b"application/jsonl")]
 MOST_LISTED: Final = 1000
+LONGEST_PAGE: Final = 16 * 1024 * 1024
+"""Characters after which a page of messages ends, however many were asked for."""
+
 _SHOWN: Final = (CompactionStarted, CompactionFinished, Notice)
 
 
@@ -150,8 +154,7 @@ class History(Door):
         info = await _info(self, request, owner)
         limit = _number(request, "limit", 100, 1, MOST_LISTED)
         after = _number(request, "after", 0, 0, 2**53)
-        rows = await self.compute(owner, _page, self.house.store, info, after, limit)
-        await client.answer(200, JSON, written({"messages": rows}))
+        await client.answer(200, JSON, await self.compute(owner, _page, self.house.store, info, after, limit))
 
 
 class Compress(Door):
@@ -215,10 +218,18 @@ def described(info: ConversationInfo) -> dict[str, Any]:
     }
 
 
-def _page(store: Store, info: ConversationInfo, after: int, limit: int) -> list[dict[str, Any]]:
-    rows = store.messages(info.key, owner=info.owner, first=after + 1)
-    shown = sorted((row for row, _ in zip(rows, range(limit), strict=False)), key=lambda row: row.seq)
-    return [{"id": row.id, "seq": row.seq, "time": row.time, "message": row.message} for row in shown]
+def _page(store: Store, info: ConversationInfo, after: int, limit: int) -> bytes:
+    """Return a page of messages, shorter than asked for when they are very long."""
+    shown: list[Stored] = []
+    size = 0
+    for row in store.messages(info.key, owner=info.owner, first=after + 1):
+        shown.append(row)
+        size += len(text_of(row.message))
+        if len(shown) == limit or size > LONGEST_PAGE:
+            break
+    shown.sort(key=lambda row: row.seq)
+    rows = [{"id": row.id, "seq": row.seq, "time": row.time, "message": row.message} for row in shown]
+    return written({"messages": rows})
 
 
 def _result(agent: Agent, *, name: str, content: str, ended: TurnEnded | None) -> dict[str, Any]:

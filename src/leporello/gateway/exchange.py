@@ -27,7 +27,7 @@ from leporello.llm.errors import classify
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from leporello.gateway.dialects import Dialect
+    from leporello.gateway.dialects import Dialect, Outgoing
     from leporello.gateway.history import Heard
     from leporello.gateway.live import Live
     from leporello.gateway.relay import Client
@@ -151,17 +151,21 @@ class Exchange:
     async def _ask(self, folded: dict[str, Any] | None) -> Reply:
         """Send the client's own bytes, or what it sent with a folded conversation in it."""
         sent = self._sent
-        body, content = sent.body, sent.content
-        if folded is not None:
-            body = self._dialect.folded(body, folded)
-            content = await self._live.compute(written, body) if len(content) > SMALL else written(body)
-        outgoing = self._dialect.counted(body, content)
+        long = len(sent.content) > SMALL
+        outgoing = await self._live.compute(self._outgoing, folded) if long else self._outgoing(folded)
         self._counted, self._live.weight = outgoing.counted, len(outgoing.content)
         try:
             return await self._upstream.send(self._dialect.path, outgoing.content, sent.headers, sent.query)
         except Refused as refused:
             await to_the_end(self._live.call(Dialogue.failed, refused.message))
             raise
+
+    def _outgoing(self, folded: dict[str, Any] | None) -> Outgoing:
+        body, content = self._sent.body, self._sent.content
+        if folded is not None:
+            body = self._dialect.folded(body, folded)
+            content = written(body)
+        return self._dialect.counted(body, content)
 
     async def _recover(self, reply: Reply, content: bytes) -> dict[str, Any] | None:
         """Return the request to send instead, if the provider found this one too long and it could be folded."""
