@@ -34,6 +34,7 @@ BENCHMARKS = {
     "session": Benchmark(shows="what a turn costs beside the model, at 1,000 and 10,000 messages"),
     "startup": Benchmark(shows="start-up of the command line, beside a bare Python"),
     "gateway": Benchmark(shows="the gateway under load, beside calling the model server directly"),
+    "gateway_tenants": Benchmark(shows="what two keys notice of a hostile third, beside being alone"),
     "locomo": Benchmark(shows="natural-language recall, beside plain FTS5", data="locomo", needs_data=True),
 }
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
 _log = logging.getLogger("leporello")
+_FORGING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # a text of a provider must not look like another line
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,4 +97,4 @@ Sink: TypeAlias = Callable[[Event], None]
 def log_event(event: Event) -> None:
     """Log an event: the sink in use when nobody else listens."""
     level = logging.WARNING if isinstance(event, SummaryFellBack) else logging.INFO
-    _log.log(level, "%s", event)
+    _log.log(level, "%s", _FORGING.sub(lambda found: f"<U+{ord(found[0]):04X}>", str(event)))

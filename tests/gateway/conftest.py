@@ -53,6 +53,10 @@ class Gateway:
         sent = {"content-type": "application/json", **self.headers, **(headers or {})}
         return httpx2.post(f"{self.address}{path}", content=content, headers=sent, timeout=30)
 
+    def get(self, path: str, headers: dict[str, str] | None = None) -> httpx2.Response:
+        """Ask for something."""
+        return httpx2.get(f"{self.address}{path}", headers={**self.headers, **(headers or {})}, timeout=30)
+
     def chat(self, messages: list[dict[str, Any]], headers: dict[str, str] | None = None, **body: Any) -> Any:
         """Ask for a chat completion."""
         return self.post("/v1/chat/completions", {"model": "m", "messages": messages, **body}, headers)

@@ -43,11 +43,13 @@ class Bench:
         self.shelf = self.house.shelf = Shelf(self.store, self.house._dialogue, **bounds)
         self.house.rooms._shelf = self.shelf
 
-    async def say(self, talk: list[Any], text: str, *, name: str = "", model: str = "m", weight: int = 0) -> str:
+    async def say(
+        self, talk: list[Any], text: str, *, name: str = "", model: str = "m", weight: int = 0, owner: str = ""
+    ) -> str:
         """Serve one turn, as a request does; returns the conversation's name."""
         talk.append({"role": "user", "content": text})
         heard = hear(talk)
-        live = await self.shelf.claim(heard, owner="", dialect="openai", family=name, model=model)
+        live = await self.shelf.claim(heard, owner=owner, dialect="openai", family=name, model=model)
         known = live.known
         await live.call(Dialogue.take, Asked(systems=[], new=heard.after(known.count), tools=[], model=model))
         known.count, known.mark = len(heard.marks), heard.marks[-1]
@@ -115,6 +117,24 @@ def test_long_conversations_make_room_for_others(run: Callable[..., None]) -> No
             assert await bench.say(talk, "and on") == names[number]
 
     run(story, most_bytes=1000)
+
+
+@pytest.mark.parametrize("bounds", [{"most_open": 6}, {"most_bytes": 900}, {"most_open": 3, "most_known": 8}])
+def test_the_key_that_holds_most_makes_room(bounds: dict[str, int], run: Callable[..., None]) -> None:
+    async def story(bench: Bench) -> None:
+        talks: list[list[Any]] = [[], []]
+        names = [await bench.say(talk, f"hello {n}", owner="ada", weight=100) for n, talk in enumerate(talks)]
+        for number in range(20):
+            await bench.say([], f"I am {number}", owner="mallory", weight=200)
+        known = [key for owner, key in bench.shelf._known if owner == "ada"]
+        assert known == names
+        if "most_known" not in bounds:
+            assert [key for owner, key in bench.shelf._open if owner == "ada"] == names
+        for talk, name in zip(talks, names, strict=True):
+            assert await bench.say(talk, "on", owner="ada") == name
+        assert bench.shelf._shares.total() == len(bench.shelf._known)
+
+    run(story, **bounds)
 
 
 def test_one_that_is_forgotten_is_found_by_its_name(run: Callable[..., None]) -> None:

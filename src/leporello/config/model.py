@@ -301,6 +301,16 @@ class GatewayLimits(Block):
     body_bytes: Annotated[int, Field(ge=1024)] = Field(
         default=32 * 1024 * 1024, description="The longest body of a request, in bytes."
     )
+    messages: Annotated[int, Field(ge=1)] = Field(
+        default=10_000, description="The most messages in one request; a longer history is answered 413."
+    )
+    values: Annotated[int, Field(ge=1000)] = Field(
+        default=200_000,
+        description="The most JSON values in the body of a request, counted by its commas and brackets.",
+    )
+    answer_bytes: Annotated[int, Field(ge=1024)] = Field(
+        default=64 * 1024 * 1024, description="The longest answer of a provider, in bytes, once it is unpacked."
+    )
     concurrency: Annotated[int, Field(ge=1)] = Field(
         default=64, description="How many requests of one key may run at the same time; one more is answered 429."
     )

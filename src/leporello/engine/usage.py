@@ -7,10 +7,12 @@ OpenAI and its many compatible servers count cached tokens inside the prompt; An
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from typing import Any, Final, TypeAlias, TypedDict
 
 _Path: TypeAlias = tuple[str, ...]
+
+MOST_TOKENS: Final = 10**12
+"""No model call uses more; a larger number in an answer is none."""
 
 _READ: Final[tuple[_Path, ...]] = (
     ("cache_read_tokens",),
@@ -123,5 +125,6 @@ def _dig(usage: Mapping[str, Any], path: _Path) -> Any:
 
 
 def _int(value: Any) -> int:
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
-    return max(0, int(value)) if is_number else 0
+    """Return a count of tokens; what cannot be one is zero."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return int(value) if is_number and 0 <= value <= MOST_TOKENS else 0

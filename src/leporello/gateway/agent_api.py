@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 from contextlib import aclosing
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from leporello.agent.events import TextPiece, ThinkingPiece, ToolFinished, ToolStarted, TurnEnded
-from leporello.errors import AuthenticationError, ConfigError, MessageError, ModelError, QuotaError, StoreError
+from leporello.errors import ConfigError, MessageError, ModelError, StoreError
 from leporello.events import CompactionFinished, CompactionStarted, Notice
-from leporello.gateway.bodies import parsed, written
+from leporello.gateway.bodies import written
 from leporello.gateway.door import Door
-from leporello.gateway.errors import Refused
+from leporello.gateway.errors import Refused, told
 from leporello.gateway.house import checked_name
 from leporello.gateway.sse import event as sse_event
+from leporello.messages import text_of
+from leporello.messages.visible import one_line
 from leporello.redact import logger
 
 if TYPE_CHECKING:
@@ -29,13 +30,17 @@ if TYPE_CHECKING:
     from leporello.events import Event
     from leporello.gateway.relay import Client
     from leporello.gateway.rooms import Room
-    from leporello.store import ConversationInfo, Store
+    from leporello.store import ConversationInfo, Store, Stored
 
+ModelT = TypeVar("ModelT", bound=BaseModel)
 _log = logger("leporello.gateway")
 JSON: Final = [(b"content-type", b"application/json")]
 SSE: Final = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 LINES: Final = [(b"content-type", b"application/jsonl")]
 MOST_LISTED: Final = 1000
+LONGEST_PAGE: Final = 16 * 1024 * 1024
+"""Characters after which a page of messages ends, however many were asked for."""
+
 _SHOWN: Final = (CompactionStarted, CompactionFinished, Notice)
 
 
@@ -68,7 +73,7 @@ class Speak(Door):
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Say something; answered as JSON, or as events while they happen."""
         name = checked_name(request.path_params["id"])
-        speech = _read(Speech, content)
+        speech = await self.read(owner, content, partial(_validated, Speech))
         message: dict[str, Any] = {"role": "user", "content": speech.content}
         if speech.name:
             message["name"] = speech.name
@@ -79,9 +84,12 @@ class Speak(Door):
                 async with aclosing(events):
                     await (self._stream if streams else self._whole)(client, name, room, events)
         except ConfigError as error:
-            raise Refused(503, f"the agent has no model: {error}") from error
-        except (MessageError, RecursionError) as error:
-            raise Refused(400, f"content: {str(error) or 'it is nested too deeply.'}") from error
+            _log.warning("the agent has no model: %s", one_line(str(error)))
+            raise Refused(503, f"the agent has no model: {told(error)}") from error
+        except MessageError as error:
+            raise Refused(400, f"content: {error}") from error
+        except RecursionError as error:
+            raise Refused(400, "content: it is nested too deeply.") from error
 
     async def _whole(self, client: Client, name: str, room: Room, events: AsyncIterator[Event]) -> None:
         text: list[str] = []
@@ -94,7 +102,7 @@ class Speak(Door):
             elif isinstance(event, TurnEnded):
                 ended = event
         if ended is not None and ended.error is not None:
-            _log.warning("an agent got no answer: %s", ended.error)
+            _log.warning("an agent got no answer: %s", one_line(str(ended.error)))
             raise _failure(ended.error)
         result = await room.do(partial(_result, name=name, content="".join(text), ended=ended))
         await client.answer(200, JSON, written(result))
@@ -109,7 +117,7 @@ class Speak(Door):
                 text.append(event.text)
             if isinstance(event, TurnEnded):
                 if event.error is not None:
-                    _log.warning("an agent got no answer: %s", event.error)
+                    _log.warning("an agent got no answer: %s", one_line(str(event.error)))
                 result = await room.do(partial(_result, name=name, content="".join(text), ended=event))
                 await client.write(sse_event("end", result))
             elif (shown := _shown(event)) is not None:
@@ -124,7 +132,7 @@ class Listing(Door):
         """List them."""
         limit = _number(request, "limit", 100, 1, MOST_LISTED)
         offset = _number(request, "offset", 0, 0, 2**31)
-        infos = await asyncio.to_thread(lambda: list(self.house.store.conversations(owner=owner)))
+        infos = await self.compute(owner, lambda: list(self.house.store.conversations(owner=owner)))
         shown = [described(info) for info in infos[offset : offset + limit]]
         await client.answer(200, JSON, written({"sessions": shown, "total": len(infos)}))
 
@@ -134,7 +142,7 @@ class Show(Door):
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Describe it."""
-        info = await _info(self.house.store, request, owner)
+        info = await _info(self, request, owner)
         await client.answer(200, JSON, written(described(info)))
 
 
@@ -143,11 +151,10 @@ class History(Door):
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Return stored messages, oldest first, behind `after`."""
-        info = await _info(self.house.store, request, owner)
+        info = await _info(self, request, owner)
         limit = _number(request, "limit", 100, 1, MOST_LISTED)
         after = _number(request, "after", 0, 0, 2**53)
-        rows = await asyncio.to_thread(_page, self.house.store, info, after, limit)
-        await client.answer(200, JSON, written({"messages": rows}))
+        await client.answer(200, JSON, await self.compute(owner, _page, self.house.store, info, after, limit))
 
 
 class Compress(Door):
@@ -155,8 +162,8 @@ class Compress(Door):
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Fold, guided by a focus, and report."""
-        info = await _info(self.house.store, request, owner)
-        wish = _read(Wish, content or b"{}")
+        info = await _info(self, request, owner)
+        wish = await self.read(owner, content or b"{}", partial(_validated, Wish))
         async with self.house.rooms.room(owner, info.key) as room:
             report = await room.do(lambda agent: agent.session.compress(wish.focus))
         await client.answer(200, JSON, written(asdict(report)))
@@ -167,7 +174,7 @@ class Reset(Door):
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """End it properly; the answer names the new one."""
-        info = await _info(self.house.store, request, owner)
+        info = await _info(self, request, owner)
         async with self.house.rooms.room(owner, info.key) as room:
             name = await room.do(lambda agent: agent.session.reset())
         await self.house.rooms.leave(owner, info.key)
@@ -179,10 +186,10 @@ class Export(Door):
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Write it line by line."""
-        info = await _info(self.house.store, request, owner)
+        info = await _info(self, request, owner)
         lines = self.house.store.export(info.key, owner=owner)
         await client.start(200, LINES)
-        while (line := await asyncio.to_thread(next, lines, None)) is not None:
+        while (line := await self.compute(owner, next, lines, None)) is not None:
             await client.write(f"{line}\n".encode())
         await client.finish()
 
@@ -192,10 +199,10 @@ class Delete(Door):
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Delete it; a tombstone stays."""
-        info = await _info(self.house.store, request, owner)
+        info = await _info(self, request, owner)
         await self.house.rooms.leave(owner, info.key)
         await self.house.shelf.forget(owner, info.key)
-        deletion = await asyncio.to_thread(self.house.store.delete, info.key, owner=owner)
+        deletion = await self.compute(owner, partial(self.house.store.delete, info.key, owner=owner))
         await client.answer(200, JSON, written({"id": info.key, "messages": deletion.messages}))
 
 
@@ -211,10 +218,18 @@ def described(info: ConversationInfo) -> dict[str, Any]:
     }
 
 
-def _page(store: Store, info: ConversationInfo, after: int, limit: int) -> list[dict[str, Any]]:
-    rows = store.messages(info.key, owner=info.owner, first=after + 1)
-    shown = sorted((row for row, _ in zip(rows, range(limit), strict=False)), key=lambda row: row.seq)
-    return [{"id": row.id, "seq": row.seq, "time": row.time, "message": row.message} for row in shown]
+def _page(store: Store, info: ConversationInfo, after: int, limit: int) -> bytes:
+    """Return a page of messages, shorter than asked for when they are very long."""
+    shown: list[Stored] = []
+    size = 0
+    for row in store.messages(info.key, owner=info.owner, first=after + 1):
+        shown.append(row)
+        size += len(text_of(row.message))
+        if len(shown) == limit or size > LONGEST_PAGE:
+            break
+    shown.sort(key=lambda row: row.seq)
+    rows = [{"id": row.id, "seq": row.seq, "time": row.time, "message": row.message} for row in shown]
+    return written({"messages": rows})
 
 
 def _result(agent: Agent, *, name: str, content: str, ended: TurnEnded | None) -> dict[str, Any]:
@@ -228,7 +243,7 @@ def _result(agent: Agent, *, name: str, content: str, ended: TurnEnded | None) -
         "requests": ended.requests if ended else 0,
         "stored": not session.unstored,
         "usage": asdict(session.usage()),
-        **({"error": {"type": _failure(error).type, "message": _told(error)}} if error else {}),
+        **({"error": {"type": _failure(error).type, "message": told(error)}} if error else {}),
     }
 
 
@@ -247,22 +262,15 @@ def _shown(event: Event) -> tuple[str, dict[str, Any]] | None:
 
 def _failure(error: Exception) -> Refused:
     """Return the answer for a turn that failed; the message itself is stored."""
-    said = f"the message is stored, but the model did not answer: {_told(error)}"
+    said = f"the message is stored, but the model did not answer: {told(error)}"
     if isinstance(error, ModelError) and error.retryable:
         return Refused(503, said, retry_after=round(error.retry_after or 5))
     return Refused(503 if isinstance(error, StoreError) else 502, said)
 
 
-def _told(error: Exception) -> str:
-    """Return what a client learns of a failure: nothing of the account behind the gateway, which its operator has."""
-    if isinstance(error, (AuthenticationError, QuotaError)):
-        return "the provider refused the key of this gateway; its operator must look after it."
-    return str(error)
-
-
-def _read(kind: type[Any], content: bytes) -> Any:
+def _validated(kind: type[ModelT], body: dict[str, Any]) -> ModelT:
     try:
-        return kind.model_validate(parsed(content))
+        return kind.model_validate(body)
     except ValidationError as error:
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         place = ".".join(map(str, first["loc"])) or "the body"
@@ -276,9 +284,9 @@ def _number(request: Request, name: str, default: int, least: int, most: int) ->
     return int(given)
 
 
-async def _info(store: Store, request: Request, owner: str) -> ConversationInfo:
+async def _info(door: Door, request: Request, owner: str) -> ConversationInfo:
     name = request.path_params["id"]
-    info = await asyncio.to_thread(store.info, name, owner=owner) if name.isascii() else None
+    info = await door.compute(owner, partial(door.house.store.info, name, owner=owner)) if name.isascii() else None
     if info is None:
         raise Refused(404, "there is no conversation of this name.")
     return info

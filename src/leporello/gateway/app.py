@@ -104,8 +104,9 @@ class _Metrics(Door):
         """Write them."""
         house = self.house
         gauges = {
-            "requests_running": house.turnstile.running,
+            "requests_running": house.concurrency.running,
             "conversations_open": house.shelf.open + house.rooms.open,
+            "event_loop_gap_seconds": round(house.lag.longest, 4),
         }
         await client.answer(200, [(b"content-type", CONTENT_TYPE.encode())], house.metrics.text(gauges).encode())
 

@@ -1,21 +1,36 @@
-"""Bodies of requests: read within limits, written as they go out."""
+"""Bodies of requests: read within limits, written as they go out.
+
+Whatever takes long is done in a thread, in steps between which the event loop gets its turn: the parts of `json` that
+are written in C do not let go of the interpreter while they run.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import math
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from leporello.gateway.errors import Refused
+from leporello.messages.pieces import json_pieces
+from leporello.store.seen import raw_calls
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from leporello.config.model import GatewayLimits
+    from leporello.gateway.limits import Slot
+
+SMALL: Final = 64 * 1024
+"""Bytes that are read or written at once, in the event loop."""
+
+_STEP: Final = 256 * 1024
+_MOST_DIGITS: Final = 300
+_CALL_SHARE: Final = 8  # arguments are read as a whole, again and again, while other threads wait
+_TOO_DEEP: Final = "it is nested too deeply"
 
 
-async def read_body(request: Request, limits: GatewayLimits) -> bytes:
+async def read_body(request: Request, limits: GatewayLimits, slot: Slot) -> bytes:
     """Return the whole body; one that is too long is refused as soon as that is known, and so is one that dawdles."""
     if "content-length" in request.headers and "transfer-encoding" in request.headers:
         raise Refused(400, "a body has a length or comes in chunks, not both.")
@@ -29,17 +44,24 @@ async def read_body(request: Request, limits: GatewayLimits) -> bytes:
                 length += len(piece)
                 if length > limits.body_bytes:
                     raise _too_long(limits)
+                slot.hold(len(piece))
                 pieces.append(piece)
     except TimeoutError as error:
         raise Refused(408, f"the body did not arrive within {limits.seconds:g} s.") from error
     return b"".join(pieces)
 
 
-def parsed(content: bytes) -> dict[str, Any]:
+def parsed(content: bytes, limits: GatewayLimits) -> dict[str, Any]:
     """Read a body that must be a JSON object."""
+    if has_more_values(content, limits.values):
+        raise _too_many(limits)
     try:
         body = json.loads(
-            content.decode(), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_unambiguous
+            content.decode(),
+            parse_constant=_no_number,
+            parse_float=_finite,
+            parse_int=_whole,
+            object_pairs_hook=_unambiguous,
         )
     except (ValueError, RecursionError) as error:
         raise Refused(400, f"the body is not JSON: {_reason(error)}.") from error
@@ -48,13 +70,56 @@ def parsed(content: bytes) -> dict[str, Any]:
     return body
 
 
+def check_count(messages: list[Any], limits: GatewayLimits) -> None:
+    """Refuse a history that is too long to be worked through, or whose calls hold too much."""
+    if len(messages) > limits.messages:
+        raise Refused(
+            413,
+            f"messages: there are {len(messages):,}; this gateway takes {limits.messages:,} in one request"
+            " (gateway.limits.messages).",
+        )
+    most = limits.values // _CALL_SHARE
+    arguments = (text for message in messages for _, _, text in raw_calls(message))
+    if any(has_more_values(text.encode("utf-8", "replace"), most) for text in arguments):
+        raise Refused(
+            413,
+            f"messages: the arguments of a call hold more than {most:,} JSON values"
+            " (an eighth of gateway.limits.values).",
+        )
+
+
 def written(body: Any) -> bytes:
     """Write a body; what is no character stays the escape that it came as."""
-    text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
     try:
-        return text.encode()
+        return b"".join(piece.encode() for piece in json_pieces(body))
     except UnicodeEncodeError:
         return json.dumps(body, separators=(",", ":")).encode()
+
+
+def has_more_values(content: bytes, most: int) -> bool:
+    """Tell whether JSON holds more values than so many, without making them: each takes far more than its bytes.
+
+    Commas and opening brackets are counted, those in texts aside.
+    """
+    if sum(map(content.count, (b",", b"[", b"{"))) <= most:  # those inside of texts are counted here too
+        return False
+    count, inside, start = 0, False, 0
+    while start < len(content):
+        end = start + _STEP
+        while content[end - 1 : end] == b"\\":  # an escape is not cut in two
+            end += 1
+        pieces = content[start:end].replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')
+        outside = b"".join(pieces[inside::2])
+        count += sum(map(outside.count, (b",", b"[", b"{")))
+        if count > most:
+            return True
+        inside ^= len(pieces) % 2 == 0
+        start = end
+    return False
+
+
+def _too_many(limits: GatewayLimits) -> Refused:
+    return Refused(413, f"the body holds more than {limits.values:,} JSON values (gateway.limits.values).")
 
 
 def _too_long(limits: GatewayLimits) -> Refused:
@@ -62,16 +127,22 @@ def _too_long(limits: GatewayLimits) -> Refused:
 
 
 class _UnusableError(ValueError):
-    """JSON that two readers may understand in two ways."""
+    """JSON that two readers may understand in two ways, or that takes too long to read."""
 
 
 def _no_number(text: str) -> NoReturn:
     raise _UnusableError(f"{text} is no number")
 
 
+def _whole(text: str) -> int:
+    if len(text) > _MOST_DIGITS:
+        raise _UnusableError(f"a number has more than {_MOST_DIGITS:,} digits")
+    return int(text)
+
+
 def _finite(text: str) -> float:
     number = float(text)
-    return number if math.isfinite(number) else _no_number(text)
+    return number if math.isfinite(number) else _no_number(text[:20])
 
 
 def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -87,7 +158,7 @@ def _reason(error: Exception) -> str:
         return f"{error.msg} at line {error.lineno}, column {error.colno}"
     if isinstance(error, _UnusableError):
         return str(error)
-    return "it is nested too deeply" if isinstance(error, RecursionError) else "it cannot be read"
+    return _TOO_DEEP if isinstance(error, RecursionError) else "it cannot be read"
 
 
 def _kind(value: Any) -> str:

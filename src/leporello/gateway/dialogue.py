@@ -33,14 +33,16 @@ if TYPE_CHECKING:
 class Asked:
     """What a client asks: messages that are new, and everything around them as it is now.
 
-    `again`: it did not get the newest answer, and asks for another.
+    `again`: it did not get the newest answer, and asks for another. A long history is taken in slices: `systems` is
+    None in all but the first, `last` is true for the last one, which is answered.
     """
 
-    systems: Sequence[Message]
+    systems: Sequence[Message] | None
     new: Sequence[Message]
     tools: Sequence[dict[str, Any]]
     model: str
     again: bool = False
+    last: bool = True
 
 
 class Dialogue:
@@ -67,20 +69,18 @@ class Dialogue:
         return self._talk.accounts.conversation.compactions
 
     def take(self, asked: Asked) -> dict[str, Any] | None:
-        """Store what is new and return the folded request; None when the client's own can be sent as it is.
+        """Store what is new and return the folded request; None when the client's own can be sent, or more is to come.
 
         Raises StoreError when it could not be stored: nothing may be sent then, and the dialogue is to be abandoned.
         """
         self._switch(asked.model)
         if asked.again or self.dangles:
             self._drive(revising.retracting(self._talk))
-        systems = _spoken(asked.systems)
-        if systems != self._systems:
-            self._drive(revising.prefacing(self._talk, asked.systems))
-            self._systems = systems
+        if asked.systems is not None:
+            self._preface(asked.systems)
         self._drive(turn.adding(self._talk, asked.new))
         self._check_stored("the conversation cannot be stored at the moment.", "Nothing was sent; try again.")
-        return self._request(asked.tools)
+        return self._request(asked.tools) if asked.last else None
 
     def record(self, answer: Answered) -> int:
         """Take the model's answer; returns how many messages the client does not see, 0 when it must see this one.
@@ -133,6 +133,12 @@ class Dialogue:
         if self.with_tools:
             return request
         return {key: value for key, value in request.items() if key != "tools"}  # those of the client stay as they are
+
+    def _preface(self, systems: Sequence[Message]) -> None:
+        spoken = _spoken(systems)
+        if spoken != self._systems:
+            self._drive(revising.prefacing(self._talk, systems))
+            self._systems = spoken
 
     def _switch(self, model: str) -> None:
         if model == self._talk.route.model:

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
 from leporello.errors import LeporelloError
-from leporello.gateway.bodies import read_body, written
-from leporello.gateway.errors import Refused
+from leporello.gateway.bodies import SMALL, parsed, read_body, written
+from leporello.gateway.errors import Refused, told
 from leporello.gateway.relay import Client
+from leporello.messages.visible import one_line
 from leporello.redact import logger
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from starlette.types import Receive, Scope, Send
 
     from leporello.gateway.house import House
 
 
+T = TypeVar("T")
 _log = logger("leporello.gateway")
 
 
@@ -38,13 +43,14 @@ class Door(ABC):
         started = time.monotonic()
         try:
             owner = self.house.owner(request.headers)
-            with self.house.turnstile.passage(owner):
-                content = await read_body(request, self.house.settings.limits)
+            with self.house.concurrency.slot(owner) as slot:
+                content = await read_body(request, self.house.settings.limits, slot)
                 await client.stays_for(self.serve(request, client, owner, content))
         except Refused as refused:
             await self._refuse(client, refused)
         except LeporelloError as error:
-            await self._refuse(client, Refused(503, str(error), retry_after=5))
+            _log.warning("a request failed: %s", one_line(str(error)))
+            await self._refuse(client, Refused(503, told(error), retry_after=5))
         except ClientDisconnect:
             return
         finally:
@@ -54,9 +60,21 @@ class Door(ABC):
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Answer a request that may be answered; Refused says why it is not."""
 
+    async def compute(self, owner: str, function: Callable[..., T], *args: Any) -> T:
+        """Do something that takes a while in a thread of the key."""
+        return await self.house.lanes.of(owner).run(None, partial(function, *args))
+
+    async def read(self, owner: str, content: bytes, function: Callable[[dict[str, Any]], T]) -> T:
+        """Read a body and what it means; a long one in a thread, so that the event loop goes on."""
+
+        def reading() -> T:
+            return function(parsed(content, self.house.settings.limits))
+
+        return reading() if len(content) <= SMALL else await self.compute(owner, reading)
+
     async def _refuse(self, client: Client, refused: Refused) -> None:
         if client.status:  # an answer has begun, and ends here
-            _log.warning("an answer broke off: %s", refused)
+            _log.warning("an answer broke off: %s", one_line(str(refused)))
             return
         headers = {"content-type": "application/json", **refused.headers}
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any
 
-import httpx2
-
-from leporello.gateway.bodies import parsed
+from leporello.gateway.bodies import check_count
 from leporello.gateway.door import Door
-from leporello.gateway.exchange import SESSION, Exchange, Sent
+from leporello.gateway.exchange import SESSION, Exchange, Sent, pass_refusal
 from leporello.gateway.history import hear
 from leporello.gateway.house import checked_name
-from leporello.gateway.upstream import passed_back
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from leporello.gateway.dialects import Dialect
+    from leporello.gateway.history import Heard
     from leporello.gateway.house import House
     from leporello.gateway.relay import Client
+    from leporello.gateway.upstream import Reply, Upstream
 
 
 class DropIn(Door):
@@ -33,11 +33,10 @@ class DropIn(Door):
         """Serve one turn of a conversation."""
         house, dialect = self.house, self._dialect
         upstream = house.upstreams[dialect.name]
-        body = parsed(content)
-        heard = hear(dialect.messages(body))
+        body, heard = await self.read(owner, content, self._heard)
         if not heard.marks or not heard.is_known:  # the provider may know what to do with it
-            response = await upstream.send(dialect.path, content, request.headers, request.url.query)
-            await pass_on(response, client)
+            reply = await upstream.send(dialect.path, content, request.headers, request.url.query)
+            await pass_on(upstream, reply, client)
             return
         sent = Sent(content=content, body=body, headers=request.headers, query=request.url.query, heard=heard)
         name = checked_name(request.headers[SESSION]) if SESSION in request.headers else ""
@@ -46,6 +45,11 @@ class DropIn(Door):
             await Exchange(sent, dialect=dialect, upstream=upstream, live=live, shelf=house.shelf, client=client).run()
         finally:
             house.give_back(live, sent.model)
+
+    def _heard(self, body: dict[str, Any]) -> tuple[dict[str, Any], Heard]:
+        messages = self._dialect.messages(body)
+        check_count(messages, self.house.settings.limits)
+        return body, hear(messages)
 
 
 class PassThrough(Door):
@@ -60,18 +64,17 @@ class PassThrough(Door):
         """Pass the request on."""
         upstream = self.house.upstreams[self.dialect]
         sent = content if request.method == "POST" else None
-        response = await upstream.send(self._path, sent, request.headers, request.url.query, request.method)
-        await pass_on(response, client)
+        reply = await upstream.send(self._path, sent, request.headers, request.url.query, request.method)
+        await pass_on(upstream, reply, client)
 
 
-async def pass_on(response: httpx2.Response, client: Client) -> None:
-    """Pass an answer on as it comes."""
-    try:
-        await client.start(response.status_code, passed_back(response))
-        async for chunk in response.aiter_bytes():
-            await client.write(chunk)
-    except httpx2.HTTPError:
-        return
-    finally:
-        await response.aclose()
+async def pass_on(upstream: Upstream, reply: Reply, client: Client) -> None:
+    """Pass an answer on as it comes; of a refusal, what a client may know."""
+    async with aclosing(reply):
+        if not reply.is_success:
+            await pass_refusal(upstream, reply, await reply.read(), client, reply.passed_back())
+            return
+        await client.start(reply.status, reply.passed_back())
+        async for piece in reply.pieces():
+            await client.write(piece)
     await client.finish()

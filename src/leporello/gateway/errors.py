@@ -5,6 +5,18 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any, Final
 
+from leporello.errors import (
+    AuthenticationError,
+    ConfigError,
+    MessageError,
+    ModelError,
+    QueryError,
+    QuotaError,
+    SessionError,
+    StoreError,
+)
+from leporello.gateway.scrub import Scrubber
+
 _TYPES: Final = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -21,6 +33,24 @@ _TYPES: Final = {
     503: "overloaded_error",
     504: "timeout_error",
 }
+
+
+KEY_REFUSED: Final = "the provider refused the key of this gateway; its operator must look after it."
+
+
+def told(error: Exception) -> str:
+    """Return what a client learns of an error: nothing of the account, the files and the machines behind."""
+    if isinstance(error, (AuthenticationError, QuotaError)):
+        return KEY_REFUSED
+    if isinstance(error, StoreError):
+        return f"the store: {error.problem}"
+    if isinstance(error, ModelError):
+        return Scrubber("", "").text(str(error))
+    if isinstance(error, ConfigError):
+        return f"{error.key or 'the configuration'}: {error.problem}"
+    if isinstance(error, (MessageError, SessionError, QueryError)):
+        return str(error)
+    return "something went wrong in the gateway; its log says what."
 
 
 class Refused(Exception):  # noqa: N818 - an answer, not a defect

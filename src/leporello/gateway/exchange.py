@@ -14,34 +14,35 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-import httpx2
-
-from leporello.errors import MessageError, StoreError
-from leporello.gateway.bodies import written
+from leporello.errors import MessageError, RequestRefusedError, StoreError
+from leporello.gateway.bodies import SMALL, written
 from leporello.gateway.dialogue import Asked, Dialogue
-from leporello.gateway.errors import Refused
-from leporello.gateway.live import to_the_end
+from leporello.gateway.errors import KEY_REFUSED, Refused, told
+from leporello.gateway.limits import to_the_end
 from leporello.gateway.reading import Reading, read_events, read_whole
 from leporello.gateway.shelf import asks_again
 from leporello.gateway.sse import Event, Events
-from leporello.gateway.upstream import passed_back
-from leporello.redact import logger
+from leporello.llm.errors import classify
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from leporello.gateway.dialects import Dialect
+    from leporello.gateway.dialects import Dialect, Outgoing
     from leporello.gateway.history import Heard
     from leporello.gateway.live import Live
     from leporello.gateway.relay import Client
     from leporello.gateway.shelf import Shelf
-    from leporello.gateway.upstream import Upstream
+    from leporello.gateway.upstream import Reply, Upstream
+    from leporello.messages import Message
     from leporello.session.answers import Answered
 
 T = TypeVar("T")
-_log = logger("leporello.gateway")
 _MOST_ROUNDS: Final = 9
 """How often the model may ask the engine before it must answer the client."""
+
+_ABOUT_THE_ACCOUNT: Final = frozenset({401, 402, 403})
+SLICE: Final = 64
+"""How many messages are taken at a time; other requests of the same key get their turn in between."""
 
 SESSION: Final = "x-leporello-session"
 """The header that names a conversation, in requests and in answers."""
@@ -86,7 +87,7 @@ class Exchange:
 
     async def run(self) -> None:
         """Ask the provider, and again as long as the engine answers it; pass the last answer on."""
-        request = await to_the_end(self._take())
+        request = await self._take()
         for round_ in range(_MOST_ROUNDS if self._live.with_tools else 1):
             is_last = round_ == _MOST_ROUNDS - 1 or not self._live.with_tools
             if not await self._turn(request, is_last=is_last):
@@ -96,14 +97,14 @@ class Exchange:
     async def _turn(self, folded: dict[str, Any] | None, *, is_last: bool) -> bool:
         """Ask once, and once more if the input was too long; tells whether the engine alone had to answer."""
         for attempt in (1, 2):
-            response = await self._ask(folded)
-            async with aclosing(response):
-                if response.is_success:
-                    return await self._deliver(response, is_last=is_last)
-                content = await _read(response)
-                folded = await to_the_end(self._recover(response, content)) if attempt == 1 else None
+            reply = await self._ask(folded)
+            async with aclosing(reply):
+                if reply.is_success:
+                    return await self._deliver(reply, is_last=is_last)
+                content = self._upstream.scrubber().content(await reply.read())
+                folded = await to_the_end(self._recover(reply, content)) if attempt == 1 else None
                 if folded is None:
-                    await self._pass_refusal(response, content)
+                    await self._pass_refusal(reply, content)
                     break
         return False
 
@@ -113,34 +114,45 @@ class Exchange:
         again = asks_again(known, heard)
         if again:
             known.take_back()
-        asked = Asked(
-            systems=heard.systems,
-            new=heard.after(known.count),
-            tools=self._sent.tools,
-            model=self._sent.model,
-            again=again,
-        )
-        if known.moved:  # noted before anything is added to it, so that whoever counts after us counts right
+        if known.moved:  # noted before anything is added to it, so that what is counted later is counted right
             known.moved = False
-            await self._shelf.note(self._live)
-        try:
-            folded = await self._storing(Dialogue.take, asked)
-        except (MessageError, RecursionError) as error:
-            raise Refused(400, f"messages: {str(error) or 'a message is nested too deeply.'}") from error
-        is_new, known.before = not known.count, b""
-        known.count, known.mark = len(heard.marks), heard.marks[-1]
-        if is_new:
-            await self._shelf.note(self._live)
+            await to_the_end(self._shelf.note(self._live))
+        systems: list[Message] | None = heard.systems
+        folded, is_new, total = None, not known.count, len(heard.marks)
+        while systems is not None or known.count < total:  # a client that leaves ends this behind the slice under way
+            until = min(known.count + SLICE, total)
+            asked = Asked(
+                systems=systems,
+                new=heard.after(known.count, until),
+                tools=self._sent.tools,
+                model=self._sent.model,
+                again=again,
+                last=until == total,
+            )
+            folded = await to_the_end(self._take_slice(asked, until))
+            systems, again = None, False
+            if is_new:
+                is_new = False
+                await to_the_end(self._shelf.note(self._live))
         return folded
 
-    async def _ask(self, folded: dict[str, Any] | None) -> httpx2.Response:
+    async def _take_slice(self, asked: Asked, until: int) -> dict[str, Any] | None:
+        """Store a slice of what is new; the conversation goes as far as that then."""
+        known, heard = self._live.known, self._sent.heard
+        try:
+            folded = await self._storing(Dialogue.take, asked)
+        except MessageError as error:
+            raise Refused(400, f"messages: {error}") from error
+        except RecursionError as error:
+            raise Refused(400, "messages: a message is nested too deeply.") from error
+        known.count, known.mark, known.before = until, heard.marks[until - 1], b""
+        return folded
+
+    async def _ask(self, folded: dict[str, Any] | None) -> Reply:
         """Send the client's own bytes, or what it sent with a folded conversation in it."""
         sent = self._sent
-        body, content = sent.body, sent.content
-        if folded is not None:
-            body = self._dialect.folded(body, folded)
-            content = written(body)
-        outgoing = self._dialect.counted(body, content)
+        long = len(sent.content) > SMALL
+        outgoing = await self._live.compute(self._outgoing, folded) if long else self._outgoing(folded)
         self._counted, self._live.weight = outgoing.counted, len(outgoing.content)
         try:
             return await self._upstream.send(self._dialect.path, outgoing.content, sent.headers, sent.query)
@@ -148,72 +160,80 @@ class Exchange:
             await to_the_end(self._live.call(Dialogue.failed, refused.message))
             raise
 
-    async def _recover(self, response: httpx2.Response, content: bytes) -> dict[str, Any] | None:
+    def _outgoing(self, folded: dict[str, Any] | None) -> Outgoing:
+        body, content = self._sent.body, self._sent.content
+        if folded is not None:
+            body = self._dialect.folded(body, folded)
+            content = written(body)
+        return self._dialect.counted(body, content)
+
+    async def _recover(self, reply: Reply, content: bytes) -> dict[str, Any] | None:
         """Return the request to send instead, if the provider found this one too long and it could be folded."""
-        return await self._live.call(
-            Dialogue.refused, response.status_code, content, dict(response.headers), self._sent.tools
-        )
+        return await self._live.call(Dialogue.refused, reply.status, content, reply.headers, self._sent.tools)
 
-    async def _pass_refusal(self, response: httpx2.Response, content: bytes) -> None:
-        """Pass the provider's refusal on; one of the gateway's own key is none of the client's business."""
-        if response.status_code == HTTPStatus.UNAUTHORIZED:
-            raise Refused(502, "the provider refused the key of this gateway; its operator must set another.")
-        await self._client.answer(response.status_code, self._headers(response), content)
+    async def _pass_refusal(self, reply: Reply, content: bytes) -> None:
+        """Pass the provider's refusal on; a client is told with a status of its own that the key here is refused."""
+        if reply.status == HTTPStatus.UNAUTHORIZED:
+            raise Refused(502, KEY_REFUSED)
+        await pass_refusal(self._upstream, reply, content, self._client, self._headers(reply))
 
-    async def _deliver(self, response: httpx2.Response, *, is_last: bool) -> bool:
+    async def _deliver(self, reply: Reply, *, is_last: bool) -> bool:
         """Pass an answer on, unless only the engine had to answer it; tells whether that was so."""
-        streams = response.headers.get("content-type", "").startswith("text/event-stream")
         if self._live.with_tools and not is_last:
-            return await self._inner(response, streams=streams)
-        await (self._stream if streams else self._whole)(response)
+            return await self._inner(reply)
+        await (self._stream if reply.is_stream else self._whole)(reply)
         return False
 
-    async def _inner(self, response: httpx2.Response, *, streams: bool) -> bool:
+    async def _inner(self, reply: Reply) -> bool:
         """Wait for the whole answer: only then it is known whether the client may see it."""
-        content = await _read(response)
-        answer = (read_events if streams else read_whole)(content)
-        if answer is None:
-            await to_the_end(self._live.call(Dialogue.failed, "the answer cannot be read"))
-        elif await to_the_end(self._record(answer)):
+        content = await self._read(reply)
+        answer = await self._understood(content, read_events if reply.is_stream else read_whole)
+        if answer is not None and await to_the_end(self._record(answer)):
             return True
-        shown = b"".join(map(self._shown, Events().feed(content))) if streams and self._counted else content
-        await self._client.answer(response.status_code, self._headers(response), shown)
+        shown = b"".join(map(self._shown, Events().feed(content))) if reply.is_stream and self._counted else content
+        await self._client.answer(reply.status, self._headers(reply), shown)
         self._live.known.before = b""
         return False
 
-    async def _whole(self, response: httpx2.Response) -> None:
+    async def _whole(self, reply: Reply) -> None:
         """Record the answer, then pass it on."""
+        content = await self._read(reply)
+        answer = await self._understood(content, read_whole)
+        if answer is not None:
+            await to_the_end(self._record(answer))
+        await self._client.answer(reply.status, self._headers(reply), content)
+        self._live.known.before = b""
+
+    async def _read(self, reply: Reply) -> bytes:
+        """Return the body of an answer."""
         try:
-            content = await _read(response)
+            return await reply.read()
         except Refused as refused:
             await to_the_end(self._live.call(Dialogue.failed, refused.message))
             raise
-        answer = read_whole(content)
+
+    async def _understood(self, content: bytes, read: Callable[[bytes], Answered | None]) -> Answered | None:
+        """Read an answer, a long one in a thread; it is noted when it cannot be read."""
+        answer = read(content) if len(content) <= SMALL else await self._live.compute(read, content)
         if answer is None:
             await to_the_end(self._live.call(Dialogue.failed, "the answer cannot be read"))
-        else:
-            await to_the_end(self._record(answer))
-        await self._client.answer(response.status_code, self._headers(response), content)
-        self._live.known.before = b""
+        return answer
 
-    async def _stream(self, response: httpx2.Response) -> None:
+    async def _stream(self, reply: Reply) -> None:
         """Pass every byte on as it comes; the last ones when the answer is recorded."""
-        await self._client.start(response.status_code, self._headers(response))
+        await self._client.start(reply.status, self._headers(reply))
         events, reading = Events(), Reading()
         recorded = ended = False
         try:
-            async for chunk in response.aiter_bytes():
-                found = events.feed(chunk)
+            async for piece in reply.pieces():
+                found = events.feed(piece)
                 for event in found:
                     reading.take(event.data)
                 if not recorded and any(event.last for event in found):
                     recorded = True
                     await to_the_end(self._record(reading.answer(complete=True)))
-                await self._client.write(b"".join(map(self._shown, found)) if self._counted else chunk)
+                await self._client.write(b"".join(map(self._shown, found)) if self._counted else piece)
             ended = True
-        except httpx2.HTTPError as error:
-            _log.warning("an answer of the provider broke off: %s", str(error) or type(error).__name__)
-            return  # the client's connection ends as the provider's did: in the middle
         finally:
             if not recorded:
                 await to_the_end(self._record(reading.answer(complete=ended)))
@@ -247,17 +267,17 @@ class Exchange:
             return await self._live.call(method, *args)
         except StoreError as error:
             self._live.spoilt = True
-            raise Refused(503, str(error), retry_after=5) from error
+            raise Refused(503, told(error), retry_after=5) from error
 
-    def _headers(self, response: httpx2.Response) -> list[tuple[bytes, bytes]]:
-        return [*passed_back(response), (SESSION.encode(), self._live.known.key.encode())]
+    def _headers(self, reply: Reply) -> list[tuple[bytes, bytes]]:
+        return [*reply.passed_back(), (SESSION.encode(), self._live.known.key.encode())]
 
 
-async def _read(response: httpx2.Response) -> bytes:
-    """Return the body of an answer."""
-    try:
-        return await response.aread()
-    except httpx2.TimeoutException as error:
-        raise Refused(504, "the provider's answer did not come in time.", retry_after=5) from error
-    except httpx2.HTTPError as error:
-        raise Refused(502, "the provider's answer broke off.", retry_after=1) from error
+async def pass_refusal(
+    upstream: Upstream, reply: Reply, content: bytes, client: Client, headers: list[tuple[bytes, bytes]]
+) -> None:
+    """Pass a provider's refusal on with its status; what it says about the account behind stays here."""
+    error = classify(status=reply.status, body=content, headers=reply.headers)
+    if reply.status in _ABOUT_THE_ACCOUNT and not isinstance(error, RequestRefusedError):
+        raise Refused(reply.status, KEY_REFUSED)
+    await client.answer(reply.status, headers, upstream.scrubber().content(content))

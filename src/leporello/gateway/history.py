@@ -54,9 +54,11 @@ class Heard:
         """Return the marked message that is the last of so many."""
         return self.messages[self.places[count - 1]]
 
-    def after(self, count: int) -> list[Message]:
-        """Return what stands behind so many marked messages."""
-        return self.messages[self.places[count - 1] + 1 if count else 0 :]
+    def after(self, count: int, until: int | None = None) -> list[Message]:
+        """Return what stands behind so many marked messages, up to another one or to the end."""
+        first = self.places[count - 1] + 1 if count else 0
+        end = None if until is None or until >= len(self.places) else self.places[until - 1] + 1
+        return self.messages[first:end]
 
 
 def hear(messages: Sequence[Message]) -> Heard:

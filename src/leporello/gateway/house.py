@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,12 +14,14 @@ from leporello.events import log_event
 from leporello.gateway.dialogue import Dialogue
 from leporello.gateway.errors import Refused
 from leporello.gateway.keys import Keys, from_this_machine
-from leporello.gateway.limits import Turnstile
+from leporello.gateway.lag import Lag
+from leporello.gateway.limits import ConcurrencyLimit, Lanes
 from leporello.gateway.metrics import Metrics
 from leporello.gateway.recent import Recent
 from leporello.gateway.rooms import Rooms
 from leporello.gateway.shelf import Shelf
 from leporello.gateway.upstream import connect
+from leporello.messages.visible import one_line
 from leporello.redact import logger
 from leporello.session.opening import open_session
 
@@ -27,14 +30,17 @@ if TYPE_CHECKING:
 
     from leporello.config import Config
     from leporello.events import Event
+    from leporello.gateway.limits import Lane
     from leporello.gateway.live import Known, Live
     from leporello.gateway.upstream import Upstream
-    from leporello.llm import LLM
+    from leporello.llm import LLM, Completion
+    from leporello.messages import Message
     from leporello.plugins import EngineSource
     from leporello.store import Store
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 _LOOK_SECONDS: Final = 20.0
+_THREADS: Final = 32  # for what belongs to no conversation; each key has a lane of a few
 _MOST_MODELS: Final = 128  # a client may name any model
 _log = logger("leporello.gateway")
 
@@ -53,9 +59,11 @@ class House:
         self.settings = config.gateway
         self.store = store
         self.keys = Keys(self.settings.api_keys)
-        self.turnstile = Turnstile(self.settings.limits.concurrency)
+        self.concurrency = ConcurrencyLimit(self.settings.limits.concurrency, self.settings.limits.body_bytes)
+        self.lanes = Lanes()
         self.metrics = Metrics()
-        self.shelf = Shelf(store, self._dialogue)
+        self.lag = Lag()
+        self.shelf = Shelf(store, self._dialogue, lanes=self.lanes)
         self._options = dict(engine_options or {})
         self.rooms = Rooms(config, store, self.shelf, self._hear, self._options)
         self._windows: Recent[tuple[str, str], int] = Recent(_MOST_MODELS)
@@ -66,12 +74,14 @@ class House:
         """Serve while this is open; at the end every conversation is ended properly."""
         self.upstreams, client = connect(self.settings)
         await self.shelf.load()
-        tidying = asyncio.ensure_future(self._tidy())
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "leporello-gateway"))
+        tasks = [asyncio.ensure_future(work) for work in (self._tidy(), self.lag.watch())]
         try:
             yield
         finally:
-            tidying.cancel()
-            await asyncio.gather(tidying, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self.rooms.close()
             await self.shelf.close()
             await client.aclose()
@@ -92,7 +102,7 @@ class House:
         self._windows.put((live.known.dialect, model), live.window)
         self.shelf.release(live)
 
-    def _dialogue(self, known: Known, model: str) -> Dialogue:
+    def _dialogue(self, known: Known, model: str, lane: Lane) -> Dialogue:
         """Open a conversation, in the thread that it lives in."""
         upstream = self.upstreams[known.dialect]
         window = self._windows.get((known.dialect, model)) or 0
@@ -111,13 +121,13 @@ class House:
             owner=known.owner,
             platform="gateway",
             on_event=self._hear,
-            **(self._options or {"llm": self._summariser(upstream, model)}),
+            **(self._options or {"llm": self._summariser(upstream, model, lane)}),
         )
         if opened.source is not None:
             self._sources.put(kind, opened.source)
         return Dialogue(opened, with_tools=self.settings.tools and bool(known.family))
 
-    def _summariser(self, upstream: Upstream, model: str) -> LLM | None:
+    def _summariser(self, upstream: Upstream, model: str, lane: Lane) -> LLM | None:
         """Return who writes summaries: as configured, else the conversation's own provider, with the gateway's key."""
         route = {
             "default": model or None,
@@ -125,7 +135,8 @@ class House:
             "provider": upstream.provider(model) or "auto",
         }
         main = self.config.model.model_copy(update=route)
-        return llm.connect(self.config, environ=upstream.environment(), main=main)
+        connected = llm.connect(self.config, environ=upstream.environment(), main=main)
+        return connected and _Summariser(connected, lane)
 
     def _hear(self, event: Event) -> None:
         """Take note of what happens in a conversation, in whatever thread it does."""
@@ -141,7 +152,23 @@ class House:
                 await self.shelf.expire(idle)
                 await self.rooms.expire(idle)
             except LeporelloError as error:
-                _log.warning("idle conversations could not be ended: %s", error)
+                _log.warning("idle conversations could not be ended: %s", one_line(str(error)))
+
+
+class _Summariser:
+    """A model that writes summaries; while it is waited for, others of the same key compute."""
+
+    def __init__(self, inner: LLM, lane: Lane) -> None:
+        self._inner = inner
+        self._lane = lane
+        self.model = inner.model
+        self.provider = inner.provider
+        self.context_length = inner.context_length
+
+    def complete(self, messages: list[Message], *, max_tokens: int, timeout: float) -> Completion:
+        """Ask once."""
+        with self._lane.idle():
+            return self._inner.complete(messages, max_tokens=max_tokens, timeout=timeout)
 
 
 def checked_name(name: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from leporello.gateway.history import alone, extended
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
+    from collections.abc import Callable
 
     from leporello.gateway.dialogue import Dialogue
+    from leporello.gateway.limits import Lane
     from leporello.messages import Message
 
 T = TypeVar("T")
@@ -69,8 +69,9 @@ class Known:
 class Live:
     """A conversation in use, and its thread."""
 
-    def __init__(self, known: Known) -> None:
+    def __init__(self, known: Known, lane: Lane) -> None:
         self.known = known
+        self._lane = lane
         self.used = 0.0
         """When it was used last."""
         self.weight = 0
@@ -102,6 +103,10 @@ class Live:
         """Call a method of the dialogue, as `live.call(Dialogue.take, asked)`."""
         return await self._run(partial(method, self._dialogue, *args, **options))
 
+    async def compute(self, function: Callable[..., T], *args: Any) -> T:
+        """Do something that takes a while in the conversation's thread."""
+        return await self._run(partial(function, *args))
+
     def abandon(self) -> None:
         """Let go of it as it is, without storing anything; what is under way in its thread is finished."""
         if self._dialogue is not None:
@@ -117,18 +122,4 @@ class Live:
             self._thread.shutdown(wait=False)
 
     async def _run(self, function: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, function)
-
-
-async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Carry work to its end even when whoever waits for it is cancelled: what was begun in the store is finished."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    return task.result()
+        return await self._lane.run(self._thread, function)

@@ -48,12 +48,12 @@ class Metrics:
                 self._tokens["cache_read"] += event.cache_read_tokens
                 self._tokens["cache_write"] += event.cache_write_tokens
 
-    def text(self, gauges: Mapping[str, int]) -> str:
+    def text(self, gauges: Mapping[str, float]) -> str:
         """Return everything, with these values of the moment."""
         with self._lock:
             return "\n".join([*self._lines(gauges), ""])
 
-    def _lines(self, gauges: Mapping[str, int]) -> Iterator[str]:
+    def _lines(self, gauges: Mapping[str, float]) -> Iterator[str]:
         for name, value in gauges.items():
             yield from (f"# TYPE leporello_{name} gauge", f"leporello_{name} {value}")
         yield "# TYPE leporello_requests_total counter"

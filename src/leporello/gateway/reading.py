@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.errors import ModelError
+from leporello.gateway.bodies import has_more_values
 from leporello.gateway.sse import Events
 from leporello.session.answers import read_answer
 from leporello.session.streams import Stream
@@ -13,12 +14,17 @@ from leporello.session.streams import Stream
 if TYPE_CHECKING:
     from leporello.session.answers import Answered
 
-_UNREADABLE: Final = (ModelError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
+MOST_VALUES: Final = 200_000
+"""An answer with more JSON values is passed on, but not read."""
+
+_UNREADABLE: Final = (ModelError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError)
 """What reading data of any shape comes to when it has another one than an answer."""
 
 
 def read_whole(content: bytes) -> Answered | None:
     """Return a whole answer; None when it cannot be read."""
+    if has_more_values(content, MOST_VALUES):
+        return None
     try:
         return read_answer(json.loads(content))
     except _UNREADABLE:

@@ -16,8 +16,9 @@ from leporello.agent.events import TurnEnded
 from leporello.agent.route import with_route
 from leporello.errors import LeporelloError, StoreError
 from leporello.gateway.errors import Refused
-from leporello.gateway.live import to_the_end
+from leporello.gateway.limits import to_the_end
 from leporello.gateway.shelf import MOST_BYTES, known_of
+from leporello.messages.visible import one_line
 from leporello.redact import logger
 from leporello.session import Session
 from leporello.session.hygiene import tidy
@@ -206,7 +207,7 @@ class Rooms:
             try:
                 await room.close()
             except LeporelloError as error:
-                _log.warning("a conversation could not be ended properly: %s", error)
+                _log.warning("a conversation could not be ended properly: %s", one_line(str(error)))
             finally:
                 self._shelf.give_up(*place)
 

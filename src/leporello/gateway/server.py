@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import signal
 import socket
 import sys
 import threading
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
@@ -35,8 +37,10 @@ HEADER_SECONDS: Final = 30.0
 STALL_SECONDS: Final = 120.0
 """How long a client may take nothing of what is sent to it."""
 
+_M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # as in malloc.h
+_LONG_TEXT, _ARENAS = 512 * 1024, 4
 _LONGEST_HEADERS: Final = 64 * 1024
-_SWITCH_SECONDS: Final = 0.001  # whoever folds must not keep the event loop waiting for its turn at the interpreter
+_SWITCH_SECONDS: Final = 0.0001  # a thread that computes must not keep the event loop from its turn
 
 
 def serve(
@@ -50,8 +54,17 @@ def serve(
 ) -> None:
     """Serve until a signal comes; `on_ready` is told the address when requests are answered."""
     sys.setswitchinterval(_SWITCH_SECONDS)
+    _give_memory_back()
     with listening(config, host, port) as listener:
         Server(config, store, on_ready=on_ready, **options).run(listener)
+
+
+def _give_memory_back() -> None:
+    """Let the C library return the memory of long texts at once; by itself it keeps more and more of it, per thread."""
+    with suppress(OSError, AttributeError):  # another C library than glibc
+        mallopt = ctypes.CDLL(None).mallopt
+        mallopt(_M_MMAP_THRESHOLD, _LONG_TEXT)
+        mallopt(_M_ARENA_MAX, _ARENAS)
 
 
 def listening(config: Config, host: str, port: int) -> socket.socket:
@@ -114,6 +127,8 @@ class Server:
     @asynccontextmanager
     async def _announcing(self, app: Any) -> AsyncIterator[Any]:
         async with self._inner(app) as state:
+            gc.collect()
+            gc.freeze()  # what lives as long as the process is not looked at again and again
             self._on_ready(self._address)
             yield state
 

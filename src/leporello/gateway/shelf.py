@@ -19,14 +19,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.errors import LeporelloError, StoreError
 from leporello.gateway.errors import Refused
 from leporello.gateway.history import BEGINNING, alone, marks
-from leporello.gateway.live import Known, Live, to_the_end
+from leporello.gateway.limits import Lanes, to_the_end
+from leporello.gateway.live import Known, Live
 from leporello.messages import is_system
+from leporello.messages.visible import one_line
 from leporello.redact import logger
 from leporello.session.answers import INCOMPLETE
 from leporello.session.opening import new_id
@@ -36,9 +40,10 @@ if TYPE_CHECKING:
 
     from leporello.gateway.dialogue import Dialogue
     from leporello.gateway.history import Heard
+    from leporello.gateway.limits import Lane
     from leporello.store import ConversationInfo, Store
 
-    Opener = Callable[[Known, str], Dialogue]
+    Opener = Callable[[Known, str, Lane], Dialogue]
     Place = tuple[str, str]
 
 MOST_OPEN: Final = 512
@@ -65,6 +70,7 @@ class Shelf:
         store: Store,
         opener: Opener,
         *,
+        lanes: Lanes | None = None,
         clock: Callable[[], float] = time.monotonic,
         most_open: int = MOST_OPEN,
         most_bytes: int = MOST_BYTES,
@@ -72,12 +78,15 @@ class Shelf:
     ) -> None:
         self._store = store
         self._opener = opener
+        self._lanes = lanes or Lanes()
         self._clock = clock
         self._most_open = most_open
         self._most_bytes = most_bytes
         self._most_known = most_known
         self._free: dict[tuple[str, str, str, bytes], dict[str, Known]] = {}
         self._known: dict[Place, Known | None] = {}
+        self._shares: Counter[str] = Counter()
+        """How many of the known conversations each key has."""
         self._open: dict[Place, Live] = {}
         self._busy: set[Place] = set()
         self._closing: dict[Place, asyncio.Future[None]] = {}
@@ -87,7 +96,7 @@ class Shelf:
         newest = await asyncio.to_thread(lambda: list(islice(self._store.conversations(), self._most_known)))
         for info in reversed(newest):
             known = known_of(info)
-            self._known[info.owner, info.key] = known
+            self._enter((info.owner, info.key), known)
             if known is not None:
                 self._put(known)
 
@@ -127,7 +136,7 @@ class Shelf:
         place = (owner, key)
         if self._known.get(place) is not None:
             return False
-        self._known[place] = None
+        self._enter(place, None)
         self._busy.add(place)
         return True
 
@@ -143,17 +152,17 @@ class Shelf:
             raise Refused(409, "a request is running in this conversation; try again when it is over.")
         if place in self._open:
             await self._close(place)
-        known = self._known.pop(place, None)
-        if known is not None:
-            self._remove(known)
+        if place in self._known:
+            self._drop(place)
 
     async def note(self, live: Live) -> None:
         """Keep in the store how far a conversation has come, for whoever serves after us."""
         known = live.known
         try:
-            await asyncio.to_thread(self._store.ensure, known.key, owner=known.owner, meta=known.meta())
+            note = partial(self._store.ensure, known.key, owner=known.owner, meta=known.meta())
+            await self._lanes.of(known.owner).run(None, note)
         except StoreError as error:  # the client sends its whole history again, and then it is found by that
-            _log.warning("how far a conversation has come could not be kept: %s", error)
+            _log.warning("how far a conversation has come could not be kept: %s", one_line(str(error)))
 
     async def expire(self, idle: float) -> int:
         """End the conversations that were not used for so many seconds; returns how many."""
@@ -196,7 +205,8 @@ class Shelf:
         place = (owner, dialect, family, alone(heard.at(count)))
         free = list(self._free.get(place, {}).values())[-_MOST_COMPARED:]
         before = {known.key: known.mark for known in free}
-        found = [known for known in free if await asyncio.to_thread(self._ends_with, known, heard, count)]
+        lane = self._lanes.of(owner)
+        found = [known for known in free if await lane.run(None, partial(self._ends_with, known, heard, count))]
         still = [known for known in found if known.mark == before[known.key] and known.key in self._free.get(place, {})]
         if not still or (len(found) > 1 and not family):
             return None
@@ -225,17 +235,17 @@ class Shelf:
         """Return a conversation in use, opening it if it is not."""
         place = (known.owner, known.key)
         self._busy.add(place)
-        self._known.pop(place, None)
-        self._known[place] = known  # the newest stand last
+        self._enter(place, known)
         try:
             if place in self._closing:
                 await asyncio.shield(self._closing[place])
             if place in self._open:
                 return self._open[place]
             await self._make_room(1)
-            live = Live(known)
-            await asyncio.to_thread(self._catch_up, known)
-            await live.open(lambda: self._opener(known, model))
+            lane = self._lanes.of(known.owner)
+            live = Live(known, lane)
+            await lane.run(None, partial(self._catch_up, known))
+            await live.open(lambda: self._opener(known, model, lane))
         except BaseException:
             self._busy.discard(place)
             self._put(known)
@@ -267,26 +277,33 @@ class Shelf:
             known.before = b""
 
     async def _make_room(self, more: int) -> None:
-        """Let conversations go until so many more may be held: those that were used least recently."""
-        while len(self._open) + more > self._most_open or self._weight() > self._most_bytes:
+        """Let conversations go until so many more may be held: the oldest ones of the key that holds most."""
+        while shares := self._shares_beyond(more):
             idle = [(live.used, place) for place, live in self._open.items() if place not in self._busy]
             if not idle:
                 return
-            await self._close(min(idle)[1])
+            largest = max({place[0] for _, place in idle}, key=shares.__getitem__)
+            await self._close(min(one for one in idle if one[1][0] == largest)[1])
 
-    def _weight(self) -> int:
-        return sum(live.weight for live in self._open.values())
+    def _shares_beyond(self, more: int) -> Counter[str]:
+        """Return how much each key has of what there is too much of: conversations or bytes; nothing if of neither."""
+        if len(self._open) + more > self._most_open:
+            return Counter(owner for owner, _ in self._open)
+        held: Counter[str] = Counter()
+        for (owner, _), live in self._open.items():
+            held[owner] += live.weight
+        return held if held.total() > self._most_bytes else Counter()
 
     def _forget_oldest(self) -> None:
         """Keep the index short; a conversation with a name is found in the store by that."""
         while len(self._known) > self._most_known:
             in_use = self._busy | self._open.keys()
-            oldest = next((place for place in self._known if place not in in_use), None)
+            largest = max(self._shares, key=self._shares.__getitem__)
+            free = (place for place in self._known if place not in in_use)
+            oldest = next((place for place in free if place[0] == largest), None) or next(free, None)
             if oldest is None:
                 return
-            known = self._known.pop(oldest)
-            if known is not None:
-                self._remove(known)
+            self._drop(oldest)
 
     async def _close(self, place: Place) -> None:
         """End a conversation; a request that comes for it meanwhile waits."""
@@ -294,9 +311,25 @@ class Shelf:
         try:
             await asyncio.shield(self._closing[place])
         except LeporelloError as error:
-            _log.warning("a conversation could not be ended properly: %s", error)
+            _log.warning("a conversation could not be ended properly: %s", one_line(str(error)))
         finally:
             del self._closing[place]
+
+    def _enter(self, place: Place, known: Known | None) -> None:
+        """Put a conversation into the index, as the newest."""
+        if place not in self._known:
+            self._shares[place[0]] += 1
+        self._known.pop(place, None)
+        self._known[place] = known
+
+    def _drop(self, place: Place) -> None:
+        """Take a conversation out of the index."""
+        self._shares[place[0]] -= 1
+        if not self._shares[place[0]]:
+            del self._shares[place[0]]
+        known = self._known.pop(place)
+        if known is not None:
+            self._remove(known)
 
     def _new(self, owner: str, dialect: str, family: str) -> Known:
         key, number = family or new_id(), 1

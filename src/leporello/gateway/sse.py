@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final
 
 _END_OF_EVENT: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LINES: Final = re.compile(rb"\r\n|\n|\r")
 _DONE: Final = b"[DONE]"
+
+LONGEST_EVENT: Final = 4 * 1024 * 1024
+"""An event with more data is passed on, but not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,19 +29,22 @@ class Events:
     """Cuts a stream of bytes into events."""
 
     def __init__(self) -> None:
-        self.rest = b""
+        self._rest = bytearray()
+
+    @property
+    def rest(self) -> bytes:
         """What came of an event that is not complete yet."""
+        return bytes(self._rest)
 
     def feed(self, chunk: bytes) -> list[Event]:
         """Take the next bytes and return the events that are complete now."""
-        data = self.rest + chunk
         # An end mark may lie across two chunks; further back there is none, or it would have been found before.
-        at = max(0, len(self.rest) - 3)
-        found, start = [], 0
-        while end := _END_OF_EVENT.search(data, at):
-            found.append(_event(data[start : end.end()]))
-            start = at = end.end()
-        self.rest = data[start:]
+        at = max(0, len(self._rest) - 3)
+        self._rest += chunk
+        ends = [end.end() for end in _END_OF_EVENT.finditer(self._rest, at)]
+        found = [_event(bytes(self._rest[start:end])) for start, end in pairwise([0, *ends])]
+        if ends:
+            del self._rest[: ends[-1]]
         return found
 
 
@@ -49,7 +56,7 @@ def event(name: str, data: Any) -> bytes:
 def _event(raw: bytes) -> Event:
     lines = (line for line in _LINES.split(raw) if line.startswith(b"data:"))
     text = b"\n".join(line[5:].removeprefix(b" ") for line in lines)
-    if not text or text == _DONE:
+    if not text or text == _DONE or len(text) > LONGEST_EVENT:
         return Event(raw=raw, last=text == _DONE)
     try:
         data = json.loads(text)

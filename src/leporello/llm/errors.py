@@ -33,6 +33,7 @@ from leporello.errors import (
 )
 from leporello.llm import wordings
 from leporello.llm.refusal import Refusal, read_exception, read_response
+from leporello.messages.visible import one_line
 from leporello.redact import redact
 from leporello.tokens.overflow import overflow_numbers
 
@@ -181,5 +182,5 @@ def _sentence(refusal: Refusal, kind: type[ModelError], provider: str, secret: s
 
 
 def _without_secrets(said: str, secret: str) -> str:
-    text = redact(said.replace(secret, "[key]") if len(secret) >= _SHORTEST_KEY else said)
+    text = redact(one_line(said.replace(secret, "[key]") if len(secret) >= _SHORTEST_KEY else said))
     return text if len(text) <= _LONGEST_QUOTE else text[:_LONGEST_QUOTE] + " …"

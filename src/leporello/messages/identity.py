@@ -6,6 +6,7 @@ import json
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
+from leporello.messages.pieces import is_large, json_pieces
 from leporello.messages.values import cleaned, is_private
 
 if TYPE_CHECKING:
@@ -53,10 +54,15 @@ def fingerprint(message: Any) -> str:
     difference; everything else does.
     """
     try:
-        said = _ENCODER.encode(_said(message))
+        said = _encoded(_said(message))
     except (TypeError, ValueError, RecursionError):
         said = "not JSON: " + json.dumps(_cleaned(message), ensure_ascii=False, sort_keys=True)
     return blake2b(said.encode(errors="surrogatepass"), digest_size=16).hexdigest()
+
+
+def _encoded(said: Any) -> str:
+    large = isinstance(said, dict) and is_large(said)
+    return "".join(json_pieces(said, sort_keys=True)) if large else _ENCODER.encode(said)
 
 
 def _cleaned(message: Any) -> Any:

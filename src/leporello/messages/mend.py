@@ -244,12 +244,12 @@ def _mend_thinking(message: Message, note: Note) -> None:
                 note(codes.THINKING_MALFORMED, "removed thinking_blocks")
                 unsigned.append(as_text(blocks))
             continue
-        kept = [block for block in blocks if _may_stay(block, must_think=key == "thinking_blocks")]
-        if len(kept) == len(blocks):
+        stays = [_may_stay(block, must_think=key == "thinking_blocks") for block in blocks]
+        if all(stays):
             continue
         note(codes.THINKING_UNSIGNED, "moved unsigned thinking to reasoning_content")
-        unsigned += [_thought(block) for block in blocks if not any(block is stays for stays in kept)]
-        message[key] = kept
+        unsigned += [_thought(block) for block, may in zip(blocks, stays, strict=True) if not may]
+        message[key] = [block for block, may in zip(blocks, stays, strict=True) if may]
     thoughts = [text for text in unsigned if text.strip()]
     if thoughts:
         known = message.get("reasoning_content")
@@ -281,10 +281,11 @@ def _mend_calls(message: Message, note: Note) -> None:
         note(codes.CALLS_EMPTY, "removed the empty list")
     if readable := [_mended_call(call, note) for call in calls if isinstance(call, dict)]:
         message["tool_calls"] = readable
-    for call in calls:
-        if not isinstance(call, dict):
-            note(codes.CALL_NOT_A_DICT, "made it text")
-            message["content"] = _appended(message.get("content"), f"[unreadable tool call: {as_text(call)}]")
+    unreadable = [f"[unreadable tool call: {as_text(call)}]" for call in calls if not isinstance(call, dict)]
+    for _ in unreadable:
+        note(codes.CALL_NOT_A_DICT, "made it text")
+    if unreadable:
+        message["content"] = _appended(message.get("content"), "\n\n".join(unreadable))
 
 
 def _legacy_call(message: Message, note: Note) -> list[Any]:

@@ -15,12 +15,18 @@ _UNSAFE: Final = re.compile(
     r"\ud800-\udfff\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
     r"|(?<![\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])[\U000e0100-\U000e01ef]"  # a form of a Chinese character
 )
+_LINE_BREAKS: Final = {ord("\n"): "␊", ord("\t"): "␉"}
 _DELETE, _LAST_C0, _PICTURES = 0x7F, 0x1F, 0x2400
 
 
 def visible(text: str) -> str:
     """Return a text with every character that is obeyed instead of shown made visible."""
     return _UNSAFE.sub(_picture, text.replace("\r\n", "\n"))
+
+
+def one_line(text: str) -> str:
+    """Return a text for one line of a log: what would break or forge lines is made visible too."""
+    return visible(text).translate(_LINE_BREAKS)
 
 
 def _picture(match: re.Match[str]) -> str:

@@ -7,8 +7,11 @@ from typing import TYPE_CHECKING, Any
 from leporello.messages import call_ids_of, role_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from leporello.messages import Message
     from leporello.session.conversation import Conversation
+    from leporello.session.lines import Line
 
 
 def with_own_ids(talk: Conversation, message: Message) -> Message:
@@ -17,19 +20,21 @@ def with_own_ids(talk: Conversation, message: Message) -> Message:
     if not isinstance(calls, list):
         return message
     fresh: set[str] = set()
-    own = [_own(call, talk.sound.ids, fresh, talk.renamed) for call in calls]
+    numbers: dict[str, int] = {}
+    own = [_own(call, talk.sound.ids, fresh, talk.renamed, numbers) for call in calls]
     return message if all(new is old for new, old in zip(own, calls, strict=True)) else {**message, "tool_calls": own}
 
 
-def _own(call: Any, taken: set[str], fresh: set[str], renamed: dict[str, str]) -> Any:
+def _own(call: Any, taken: set[str], fresh: set[str], renamed: dict[str, str], numbers: dict[str, int]) -> Any:
     if not isinstance(call, dict):
         return call
     came_as = call.get("id")
     given = came_as if isinstance(came_as, str) else ""
-    own, number = given or "call_1", 1
+    own, number = given or "call_1", numbers.get(given, 1)
     while own in taken or own in fresh:
         number += 1
         own = f"{given or 'call'}_{number}"
+    numbers[given] = number
     fresh.add(own)
     renamed.pop(given, None)
     if own == came_as:
@@ -38,35 +43,63 @@ def _own(call: Any, taken: set[str], fresh: set[str], renamed: dict[str, str]) -
     return {**call, "id": own}
 
 
-def known_call(talk: Conversation, message: Message) -> Message:
-    """Let a result that names its call as the provider did answer the call as it is called here."""
-    call_id = message.get("tool_call_id")
-    own = talk.renamed.get(call_id) if role_of(message) == "tool" and isinstance(call_id, str) else None
-    waiting = _open_ids(talk) if own else []
+def known_calls(talk: Conversation, messages: Sequence[Message]) -> list[Message]:
+    """Let results that name their calls as the provider did answer the calls as they are called here."""
+    waiting = open_calls_of(talk.window.messages) if talk.renamed else set()
+    return [_known_call(message, talk.renamed, waiting) for message in messages]
+
+
+def _known_call(message: Message, renamed: dict[str, str], waiting: set[str]) -> Message:
+    call_id = _answered_call(message)
+    own = renamed.get(call_id)
     return {**message, "tool_call_id": own} if own in waiting and call_id not in waiting else message
 
 
-def stub_of(talk: Conversation, message: Message) -> int | None:
-    """Return the place of the line that stands for a result which had not come when the window was sent."""
-    if role_of(message) != "tool" or message.get("tool_call_id") in _open_ids(talk):
-        return None
-    lines = talk.window.lines
-    for place in range(len(lines) - 1, -1, -1):
-        line = lines[place]
-        if line.role == "tool" and line.message.get("tool_call_id") == message.get("tool_call_id"):
-            return None if line.said else place
-    return None
+def add_lines(talk: Conversation, new: Sequence[Line]) -> None:
+    """Put lines into the window: a late result in the place of the stub that was sent for it, the others at the end."""
+    waiting = open_calls_of(talk.window.messages)
+    stubs: dict[str, int] | None = None
+    late: dict[int, Line] = {}
+    added: list[Line] = []
+    for line in new:
+        call_id = _answered_call(line.message)
+        if call_id and call_id not in waiting:
+            stubs = _stubs(talk.window.lines, added) if stubs is None else stubs
+            if call_id in stubs:
+                late[stubs.pop(call_id)] = line
+                continue
+        added.append(line)
+        if line.role != "tool":
+            waiting = set(call_ids_of(line.message))
+        elif call_id:
+            waiting.discard(call_id)
+            (stubs or {}).pop(call_id, None)
+    if late:
+        first = min(late)
+        lines = [late.get(place, line) for place, line in enumerate(talk.window.lines[first:], first)]
+        talk.window.replace(first, lines)
+        talk.cut(first, "a late tool result")
+    talk.window.extend(added)
 
 
-def open_calls_of(messages: list[Message]) -> list[str]:
+def open_calls_of(messages: Sequence[Message]) -> set[str]:
     """Return the ids of the newest answer's calls that have no result yet."""
     answered: set[str] = set()
     for message in reversed(messages):
         if role_of(message) != "tool":
-            return [id_ for id_ in call_ids_of(message) if id_ not in answered]
-        answered.add(str(message.get("tool_call_id")))
-    return []
+            return {id_ for id_ in call_ids_of(message) if id_ not in answered}
+        answered.add(_answered_call(message))
+    return set()
 
 
-def _open_ids(talk: Conversation) -> list[str]:
-    return open_calls_of(talk.window.messages)
+def _answered_call(message: Message) -> str:
+    """Return the id of the call that a message is the result of, "" if it is none."""
+    call_id = message.get("tool_call_id") if role_of(message) == "tool" else None
+    return call_id if isinstance(call_id, str) else ""
+
+
+def _stubs(lines: Sequence[Line], added: Sequence[Line]) -> dict[str, int]:
+    """Return the places of the stubs that were sent for results, by the ids of the calls; not where a result came."""
+    newest = {_answered_call(line.message): place for place, line in enumerate(lines) if line.role == "tool"}
+    came = {_answered_call(line.message) for line in added}
+    return {id_: place for id_, place in newest.items() if id_ not in came and not lines[place].said}

@@ -6,19 +6,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from leporello.errors import StoreError
+from leporello.messages import text_of
 from leporello.session import steps
 from leporello.session.lines import Said, line_of
 from leporello.session.walk import telling, trying
 from leporello.store.codec import verbatim
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from leporello.messages import Message
     from leporello.session.conversation import Conversation
     from leporello.session.lines import Line
     from leporello.session.walk import Walk
     from leporello.store import Request, Stored
+
+SLICE_MESSAGES = 64
+SLICE_CHARACTERS = 256 * 1024
+"""How much is stored in one transaction: others that write wait for no more than that."""
 
 _RECENT = 8  # lines at the end: there the newest message is nearly always, so they are looked at first
 
@@ -51,19 +56,44 @@ def storing(talk: Conversation, said: Sequence[Said] = (), row: Request | None =
     if not (talk.waiting or said):
         return
     waiting = [*talk.unspoken, *talk.waiting, *said]
-    try:
-        ids = yield steps.Append(messages=[one.message for one in waiting], request=row)
-    except StoreError as error:
-        for one in said:
-            verbatim(one.message)
-        talk.waiting, talk.unspoken = waiting, []
-        yield from telling(talk, f"the conversation is not stored at the moment: {error}")
-        return
-    for one, id_ in zip(waiting, ids, strict=True):
-        one.id = id_
-    talk.waiting, talk.unspoken = [], []
+    slices = list(_slices(waiting))
+    if len(slices) > 1:  # a message that cannot be stored is refused before any is
+        _check(said)
+    talk.unspoken = []
+    for number, part in enumerate(slices, 1):
+        try:
+            request = row if number == len(slices) else None
+            ids = yield steps.Append(messages=[one.message for one in part], request=request)
+        except StoreError as error:
+            _check(said)
+            talk.waiting = [one for later in slices[number - 1 :] for one in later]
+            yield from telling(talk, f"the conversation is not stored at the moment: {error}")
+            return
+        for one, id_ in zip(part, ids, strict=True):
+            one.id = id_
+    talk.waiting = []
     yield from withdrawing(talk)
     yield from _writing_late(talk)
+
+
+def _check(said: Sequence[Said]) -> None:
+    """Refuse messages that no store can keep."""
+    for one in said:
+        verbatim(one.message)
+
+
+def _slices(said: Sequence[Said]) -> Iterator[list[Said]]:
+    """Cut what is to be stored into what one transaction takes, so that others can write in between."""
+    part: list[Said] = []
+    size = 0
+    for one in said:
+        part.append(one)
+        size += len(text_of(one.message))
+        if len(part) == SLICE_MESSAGES or size >= SLICE_CHARACTERS:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
 
 
 def withdrawing(talk: Conversation) -> Walk[list[Stored]]:

@@ -22,7 +22,7 @@ from leporello.messages.types import ROLES
 from leporello.redact import redact
 from leporello.session import steps
 from leporello.session.accounts import FOLDED, REQUEST, UNDO
-from leporello.session.calls import known_call, stub_of, with_own_ids
+from leporello.session.calls import add_lines, known_calls, with_own_ids
 from leporello.session.conversation import Sent, Tools
 from leporello.session.events import (
     AnswerRecorded,
@@ -108,7 +108,7 @@ def opening(talk: Conversation, system: str) -> Walk[None]:
 
 def adding(talk: Conversation, messages: Sequence[Message]) -> Walk[None]:
     """Take what somebody said: it is stored before anything else happens with it."""
-    said = [Said(message=known_call(talk, copied(checked(message)))) for message in messages]
+    said = [Said(message=message) for message in known_calls(talk, [copied(checked(message)) for message in messages])]
     begins = any(role_of(one.message) == "user" for one in said)
     if begins:
         yield from catching_up(talk)
@@ -116,14 +116,7 @@ def adding(talk: Conversation, messages: Sequence[Message]) -> Walk[None]:
     talk.recovered = False
     if begins:
         talk.accounts.next_turn()
-    for one in said:
-        line = line_of(one.message, said=[one])
-        stub = stub_of(talk, one.message)
-        if stub is None:
-            talk.window.extend([line])
-        else:
-            talk.window.replace(stub, [line, *talk.window.lines[stub + 1 :]])
-            talk.cut(stub, "a late tool result")
+    add_lines(talk, [line_of(one.message, said=[one]) for one in said])
 
 
 def requesting(talk: Conversation, tools: Sequence[dict[str, Any]]) -> Walk[None]:

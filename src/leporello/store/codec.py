@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from leporello.errors import MessageError
+from leporello.messages.pieces import is_large, json_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -55,6 +56,8 @@ def verbatim(message: Any, path: str = "message") -> bytes:
         raise MessageError(f"a message is a dict, not {type(message).__name__}.", path=path)
     if not _is_json(message, 0):
         _refuse(message, path)
+    if is_large(message):
+        return b"".join(piece.encode("ascii") for piece in json_pieces(message, ensure_ascii=True))
     return _ENCODER.encode(message).encode("ascii")
 
 

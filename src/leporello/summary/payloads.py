@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.messages.types import THINKING_TYPES
@@ -85,7 +86,8 @@ def _shorter_value(value: Any, limit: int, where: str, depth: int) -> Any:
     if isinstance(value, str):
         return _shorter(value, limit, where)
     if isinstance(value, dict) and depth:
-        return {key: _shorter_value(item, limit, where, depth - 1) for key, item in value.items()}
+        kept = islice(value.items(), limit)
+        return {key: _shorter_value(item, limit, where, depth - 1) for key, item in kept}
     if isinstance(value, list) and depth:
         return [_shorter_value(item, limit, where, depth - 1) for item in value[:limit]]
     return value if isinstance(value, (int, float, bool)) or value is None else f"[{where}]"

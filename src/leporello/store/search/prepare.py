@@ -30,6 +30,10 @@ PREPARE_VERSION = 2
 FTS_DDL = """CREATE VIRTUAL TABLE IF NOT EXISTS search USING fts5(text, content='', tokenize='ascii')"""
 """The terms are ready-made, so the plainest tokenizer is right: only ASCII characters separate."""
 
+LONGEST_INDEXED = 512 * 1024
+"""Characters of a message that search finds: of a longer one the first and the last half of so many."""
+
+_MARGIN = 16 * 1024  # a secret that a cut would make unrecognisable is not longer
 _LONGEST_TERM = 128
 _DEEPEST_JSON = 100
 _LONGEST_REMEMBERED, _MOST_REMEMBERED = 24, 1 << 15
@@ -59,8 +63,11 @@ _INVISIBLE = re.compile("[\u00ad\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u
 
 
 def prepared_text(message: Message) -> str:
-    """Return the line of terms to index for a message: who speaks, the text, calls and their arguments; no secrets."""
-    return _indexed(redact_message(message))
+    """Return the line of terms to index for a message: who speaks, the text, calls and their arguments; no secrets.
+
+    Of a very long message its two ends are indexed, so that indexing it does not keep other writers waiting.
+    """
+    return _stemmed(_ends(_indexed(redact_message(_bounded(message)))))
 
 
 def plain_text(message: Message) -> str:
@@ -144,7 +151,40 @@ def _folded(term: str) -> str:
 
 def _indexed(message: RedactedMessage) -> str:
     name = message.get("name")
-    return _stemmed("\n".join([name if isinstance(name, str) else "", _said(message), *_called(message)]))
+    return "\n".join([name if isinstance(name, str) else "", _said(message), *_called(message)])
+
+
+def _bounded(message: Message) -> Message:
+    """Return a message with nothing but the ends of very long texts, wider than what is indexed of them.
+
+    What stands at the inner cuts, where half of a secret would not be known, is left out after redaction.
+    """
+    content, calls = message.get("content"), message.get("tool_calls")
+    if isinstance(content, str) and len(content) > LONGEST_INDEXED:
+        message = {**message, "content": _ends(content, _MARGIN)}
+    elif isinstance(content, list):
+        message = {**message, "content": [_bounded_at(part, "text") for part in content]}
+    if isinstance(calls, list):
+        message = {**message, "tool_calls": [_bounded_call(call) for call in calls]}
+    return message
+
+
+def _bounded_call(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, dict) else None
+    return {**call, "function": _bounded_at(function, "arguments")} if function is not None else call
+
+
+def _bounded_at(value: Any, key: str) -> Any:
+    text = value.get(key) if isinstance(value, dict) else None
+    if not isinstance(text, str) or len(text) <= LONGEST_INDEXED:
+        return value
+    return {**value, key: _ends(text, _MARGIN)}
+
+
+def _ends(text: str, margin: int = 0) -> str:
+    """Return the first and the last part of a very long text, each longer by the margin."""
+    half = LONGEST_INDEXED // 2 + margin
+    return text if len(text) <= LONGEST_INDEXED else f"{text[:half]}\n{text[-half:]}"
 
 
 def _said(message: Message) -> str:
@@ -154,7 +194,8 @@ def _said(message: Message) -> str:
         text = text_of(message)
         other = [str(part["refusal"]) for part in parts_of(message) if isinstance(part.get("refusal"), str)]
         text = "\n".join([text, *other]) if other else text
-    return "\n".join(_leaves(_json(text), keys=True)) if "\\" in text and text.lstrip()[:1] in {"{", "["} else text
+    is_json = len(text) <= LONGEST_INDEXED and "\\" in text and text.lstrip()[:1] in {"{", "["}
+    return "\n".join(_leaves(_json(text), keys=True)) if is_json else text
 
 
 def _called(message: Message) -> Iterator[str]:

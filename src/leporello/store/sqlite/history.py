@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 MARK: Final = 16  # bytes of a fingerprint
 _COLUMNS = "id, place, fingerprint, call_key, size, role"
 _LIVE = "conversation = ? AND state = 0 AND kind = 0"
+_LIVE_BY_ID = "+conversation = ? AND +state = 0 AND +kind = 0"  # the ids lead to the rows, not the conversation
 
 
 class SQLiteHistory:
@@ -36,7 +37,7 @@ class SQLiteHistory:
         """Return the live rows that have one of these fingerprints, call keys or ids."""
         found = self._with("fingerprint", map(bytes.fromhex, fingerprints))
         found += self._with("call_key", map(bytes.fromhex, call_keys))
-        return found + self._with("id", ids)
+        return found + self._with("id", ids, live=_LIVE_BY_ID)
 
     def between(self, after: float | None, before: float | None) -> list[Row]:
         """Return the live rows between two places, in order; None: from the first, or to the last."""
@@ -98,11 +99,11 @@ class SQLiteHistory:
             found.update(mark.hex() for (mark,) in rows)
         return found
 
-    def _with(self, column: str, values: Iterable[Any]) -> list[Row]:
+    def _with(self, column: str, values: Iterable[Any], live: str = _LIVE) -> list[Row]:
         return [
             row
             for chunk in chunks(list(values))
-            for row in self._rows(f"{_LIVE} AND {column} IN ({placeholders(chunk)})", *chunk)
+            for row in self._rows(f"{live} AND {column} IN ({placeholders(chunk)})", *chunk)
         ]
 
     def _rows(self, where: str, *values: Any) -> Iterator[Row]:

@@ -4,7 +4,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from leporello.messages import fingerprint
 from leporello.store.match import full_plan
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from leporello.store.sqlite.writing import Prepared
 
 PAGE: Final = 256
+PAGE_CHARACTERS: Final = 8 * 1024 * 1024
+"""How many messages are read at once, and how much text in them."""
+
 REMEMBERED: Final = 256
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -163,15 +167,12 @@ class Messages(Part):
             return self._pages(conversation, owner, newest_first=newest_first)
         with self._db.read() as connection:
             found = find(connection, conversation, owner) or _NEW
-            numbers = [
-                row[0]
-                for row in connection.execute(
-                    f"SELECT id FROM messages WHERE conversation = ? AND seq BETWEEN ? AND ?{where}"
-                    " ORDER BY kind DESC, place, id",
-                    (found.id, first or 0, found.next_seq if last is None else last),
-                )
-            ]
-        return self._listed(numbers[::-1] if newest_first else numbers)
+            rows = connection.execute(
+                f"SELECT id, size FROM messages WHERE conversation = ? AND seq BETWEEN ? AND ?{where}"
+                " ORDER BY kind DESC, place, id",
+                (found.id, first or 0, found.next_seq if last is None else last),
+            ).fetchall()
+        return self._listed(rows[::-1] if newest_first else rows)
 
     def neighbours(self, id: str, *, before: int, after: int, owner: str = "") -> list[Stored]:  # noqa: A002 - its name
         """Return a message with those around it, in live order."""
@@ -256,20 +257,25 @@ class Messages(Part):
             with self._db.read() as connection:
                 found = find(connection, conversation, owner) or _NEW
                 rows = connection.execute(
-                    "SELECT id, place FROM messages WHERE conversation = ? AND state = 0 AND kind = 0"
+                    "SELECT id, size, place FROM messages WHERE conversation = ? AND state = 0 AND kind = 0"
                     f" AND (place, id) {sign} (?, ?) ORDER BY place {order}, id {order} LIMIT ?",
                     (found.id, place, number, PAGE),
                 ).fetchall()
-                page = load(connection, [row[0] for row in rows])
+                length = _page_length(rows)
+                page = load(connection, [row[0] for row in rows[:length]])
             yield from page.values()
-            if len(rows) < PAGE:
+            if len(rows) < PAGE and length >= len(rows):
                 return
-            number, place = rows[-1]
+            number, _, place = rows[length - 1]
 
-    def _listed(self, numbers: list[int]) -> Iterator[Stored]:
-        for start in range(0, len(numbers), PAGE):
+    def _listed(self, rows: list[tuple[int, int]]) -> Iterator[Stored]:
+        start = 0
+        while start < len(rows):
+            ahead = rows[start : start + PAGE]
+            numbers = [number for number, _ in ahead[: _page_length(ahead)]]
+            start += len(numbers)
             with self._db.read() as connection:
-                page = load(connection, numbers[start : start + PAGE])
+                page = load(connection, numbers)
             yield from page.values()
 
 
@@ -292,6 +298,12 @@ def _waits(connection: sqlite3.Connection, calling: int, results: int, tools: Co
 def _is_apart(tool: str, tools: Collection[str]) -> bool:
     """Tell whether none of these tools is called, or answers, in a message."""
     return not any(name in tools for name in tool.split())
+
+
+def _page_length(rows: Sequence[tuple[int, int, *tuple[Any, ...]]]) -> int:
+    """Return how many of the next rows (id, size, …) are read at once: at least one, fewer of very long ones."""
+    sizes = accumulate(row[1] for row in rows)
+    return max(1, sum(size <= PAGE_CHARACTERS for size in sizes))
 
 
 def _keep(memory: OrderedDict[_K, _V], key: _K, value: _V) -> None:
@@ -353,7 +365,7 @@ def _made(
     for chunk in chunks([numbers[0] for _, numbers in listed if len(numbers) == 1]):
         kept.update(
             connection.execute(
-                f"SELECT id, fingerprint FROM messages WHERE conversation = ? AND id IN ({placeholders(chunk)})",
+                f"SELECT id, fingerprint FROM messages WHERE +conversation = ? AND id IN ({placeholders(chunk)})",
                 (conversation, *chunk),
             )
         )
@@ -363,7 +375,7 @@ def _made(
 def _supersede(connection: sqlite3.Connection, conversation: int, numbers: Sequence[int]) -> None:
     for chunk in chunks(numbers):
         connection.execute(
-            f"UPDATE messages SET state = 1 WHERE conversation = ? AND kind = 0 AND id IN ({placeholders(chunk)})",
+            f"UPDATE messages SET state = 1 WHERE +conversation = ? AND kind = 0 AND id IN ({placeholders(chunk)})",
             (conversation, *chunk),
         )
     if numbers:

@@ -79,8 +79,14 @@ def plain(text: str) -> str:
     return text
 
 
+LONGEST_JSON = 1024 * 1024
+"""Longer JSON is read as the text that it is: as values it may take a hundred times the memory."""
+
+
 def unfold(text: str) -> str:
     """Turn JSON text into lines; text that only begins like JSON keeps its words, with its line breaks made real."""
+    if len(text) > LONGEST_JSON:
+        return text
     try:
         return lines_of(json.loads(text))
     except (ValueError, RecursionError):
