@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 _LOOK_SECONDS: Final = 20.0
+_PURGE_PAUSE: Final = 5.0
+_PURGE_SECONDS: Final = 1.0
 _MOST_MODELS: Final = 128  # a client may name any model
 _log = logging.getLogger("leporello.gateway")
 
@@ -66,12 +68,13 @@ class House:
         """Serve while this is open; at the end every conversation is ended properly."""
         self.upstreams, client = connect(self.settings)
         await self.shelf.load()
-        tidying = asyncio.ensure_future(self._tidy())
+        background = [asyncio.ensure_future(self._tidy()), asyncio.ensure_future(self._purge())]
         try:
             yield
         finally:
-            tidying.cancel()
-            await asyncio.gather(tidying, return_exceptions=True)
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
             await self.rooms.close()
             await self.shelf.close()
             await client.aclose()
@@ -142,6 +145,15 @@ class House:
                 await self.rooms.expire(idle)
             except LeporelloError as error:
                 _log.warning("idle conversations could not be ended: %s", error)
+
+    async def _purge(self) -> None:
+        """Take what was deleted out of the store, in slices between which others write."""
+        while True:
+            await asyncio.sleep(_PURGE_PAUSE)
+            try:
+                await asyncio.to_thread(self.store.purge, seconds=_PURGE_SECONDS)
+            except LeporelloError as error:
+                _log.warning("what was deleted could not be purged: %s", error)
 
 
 def checked_name(name: str) -> str:

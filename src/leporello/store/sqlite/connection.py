@@ -143,8 +143,10 @@ class Database:
             pool.slots.release()
 
     def _opened(self) -> sqlite3.Connection:
-        if self.path is not None and not self.read_only:
-            self._create_file(self.path)
+        if self.path is not None:
+            refuse_special(self.path)
+            if not self.read_only:
+                self._create_file(self.path)
         connection = self._connect()
         try:
             connection.execute(f"PRAGMA busy_timeout = {int(self.busy_seconds * 1000)}")
@@ -235,6 +237,12 @@ _EXPLANATIONS: Final = {
     ),
     sqlite3.SQLITE_CORRUPT: ("the file is damaged.", "It was left as it is; put back a backup."),
 }
+
+
+def refuse_special(path: Path) -> None:
+    """Raise for a pipe or a device, which SQLite would wait for."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise StoreError("it is not a regular file.", place=str(path), hint="Name another file.")
 
 
 @contextmanager
