@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BATCH: Final = 200
-SLICE_ROWS: Final = 40
-SLICE_CHARACTERS: Final = 60_000  # a removal of so much text takes a few milliseconds
+SLICE_ROWS: Final = 25
+SLICE_CHARACTERS: Final = 30_000  # a removal of so much text takes a few milliseconds
 HIDDEN: Final = b""
 """The owner of hidden conversations: bytes, which equal no text, so that no look-up by an owner's name finds them."""
 

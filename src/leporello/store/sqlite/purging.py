@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from leporello.store.sqlite.part import Conversation
     from leporello.store.sqlite.slack import Page
 
-MERGED_PAGES: Final = 32  # of the index, in one slice
-CLEANED_PAGES: Final = 10
+MERGED_PAGES: Final = 12  # of the index, in one slice
+CLEANED_PAGES: Final = 4
 ROUNDS: Final = 3
 ATTEMPTS: Final = 50
 _PAUSE: Final = 0.005
