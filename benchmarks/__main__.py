@@ -26,6 +26,7 @@ BENCHMARKS = {
     "extractive_summary": Benchmark(shows="a summary without a model, beside splitting words", data=""),
     "compress": Benchmark(shows="compress() at 100, 1,000 and 10,000 messages, beside hermes-agent 0.19.0"),
     "store": Benchmark(shows="append, ingest, disk and memory beside bare SQLite", data=""),
+    "purge": Benchmark(shows="deleting in a large store, and how long a purge keeps others from writing"),
     "search": Benchmark(shows="latency and needles among 100,000 messages beside bare FTS5"),
     "lcm": Benchmark(shows="the lossless engine: a turn, a fold, prompts"),
     "lcm_tools": Benchmark(shows="the tools of the lossless engine at 1,000 and 100,000 messages"),

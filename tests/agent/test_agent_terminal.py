@@ -170,7 +170,7 @@ def test_what_is_confirmed_is_what_runs(toolbox: Toolbox) -> None:
     assert isinstance(action, Action)
     assert action.asks
     assert (action.title, action.detail) == snapshot(
-        ("run: echo harmless␍␛[2Krm -rf . …", "echo harmless␍␛[2Krm -rf .\n<U+202E>mr")
+        ("run: echo harmless<U+000D><U+001B>[2Krm -rf . …", "echo harmless<U+000D><U+001B>[2Krm -rf .\n<U+202E>mr")
     )
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 import stat
 import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -100,4 +102,36 @@ def test_an_age_that_is_none(leporello: Leporello, aged: Path, age: str) -> None
 
 def test_dry_run_and_yes_contradict_each_other(leporello: Leporello, aged: Path) -> None:
     assert leporello("gc", "--older-than", "90d", "--dry-run", "--yes", "--store", aged).code == 2
+    assert counts(leporello, aged) == {"old": 3, "both": 6, "young": 5}
+
+
+def test_a_purge_takes_the_words_out_of_the_file_and_says_so(leporello: Leporello, aged: Path) -> None:
+    done = leporello("gc", "--older-than", "90d", "--yes", "--store", aged)
+    assert "until `leporello gc --purge`" in done.out
+    done = leporello("gc", "--purge", "--store", aged)
+    assert (done.code, "purge complete" in done.out) == (0, True)
+    assert b"old 100" not in raw(aged)
+    assert counts(leporello, aged) == {"both": 2, "young": 5}
+    assert leporello("gc", "--purge", "--json", "--store", aged).json["purge"] == {"complete": True, "left_in": None}
+
+
+def raw(store: Path) -> bytes:
+    return b"".join(file.read_bytes() for file in store.parent.glob(f"{store.name}*"))
+
+
+def test_a_purge_that_is_not_complete_says_so_with_its_exit_code(
+    leporello: Leporello, aged: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leporello.store.sqlite.purging.ATTEMPTS", 1)
+    leporello("gc", "--older-than", "90d", "--yes", "--store", aged)
+    with closing(sqlite3.connect(aged, isolation_level=None)) as reader:
+        reader.execute("BEGIN")
+        reader.execute("SELECT count(*) FROM messages").fetchone()
+        done = leporello("gc", "--purge", "--store", aged)
+    assert (done.code, "purge not complete" in done.out) == (1, True)
+
+
+@pytest.mark.parametrize("options", [[], ["--older-than", "90d", "--purge"], ["--yes"]])
+def test_options_that_say_too_little_are_refused(leporello: Leporello, aged: Path, options: list[str]) -> None:
+    assert leporello("gc", "--store", aged, *options).code == 2
     assert counts(leporello, aged) == {"old": 3, "both": 6, "young": 5}

@@ -290,14 +290,16 @@ class TestText:
 
     def test_bombs(self) -> None:
         assert said("model: &m [*m]\n") == snapshot(
-            "config.yaml, line 1: the values are nested too deeply, or refer to themselves."
+            "config.yaml, line 1: there are too many values, or they are nested too deeply or refer to themselves."
         )
-        assert said("[" * 1_000) == snapshot("config.yaml: the values are nested too deeply, or refer to themselves.")
+        assert said("[" * 1_000) == snapshot(
+            "config.yaml, line 1: there are too many values, or they are nested too deeply or refer to themselves."
+        )
         laughs = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
             f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
         )
         assert said(laughs) == snapshot(
-            "config.yaml, line 1: the values are nested too deeply, or refer to themselves."
+            "config.yaml, line 1: there are too many values, or they are nested too deeply or refer to themselves."
         )
 
 
@@ -342,9 +344,9 @@ class TestFiles:
         )
 
     def test_far_too_large(self, tmp_path: Path) -> None:
-        (tmp_path / "config.yaml").write_bytes(b"#" * 1_000_001)
+        (tmp_path / "config.yaml").write_bytes(b"#" * 100_001)
         assert self.load(tmp_path / "config.yaml") == snapshot(
-            "…/config.yaml: the file is larger than 1 MB, so it is no configuration."
+            "…/config.yaml: the file is larger than 100,000 bytes, so it is no configuration."
         )
 
     def test_several_problems_are_told_at_once(self, tmp_path: Path) -> None:

@@ -289,6 +289,7 @@ def _store_contents(file: Path) -> Iterator[Finding]:
         with SQLiteStore(file, read_only=True) as store:
             trouble = store.check_file()
             infos = list(store.conversations())
+            purge = store.purge_status()
     except StoreError as error:
         yield Finding(section="store", subject=str(file), status="problem", detail=error.problem)
         return
@@ -298,6 +299,9 @@ def _store_contents(file: Path) -> Iterator[Finding]:
     if not trouble:
         text = "the file is whole; `leporello verify` proves what it holds"
         yield Finding(section="store", subject="integrity", status="ok", detail=text)
+    if not purge.complete:
+        text = f"words of what was deleted are still in its {purge.step}; `leporello gc --purge` takes them out"
+        yield Finding(section="store", subject="purge", status="note", detail=text)
     text = f"{len(infos):,}, with {counted(sum(info.messages for info in infos), 'message')}"
     yield Finding(section="store", subject="conversations", status="ok", detail=text)
 

@@ -50,6 +50,7 @@ def command(host: str, port: int, demo: bool, name: str | None, address: str | N
 
 
 def _serve(config: Config, address: str | None, **options: Any) -> None:
+    from leporello.agent.tools.environment import blank_environment, deny_inspection
     from leporello.plugins.hermes import install
     from leporello.store import open_store
 
@@ -59,6 +60,8 @@ def _serve(config: Config, address: str | None, **options: Any) -> None:
         raise MissingExtraError(f"the gateway needs {error.name}: pip install 'leporello[gateway]'") from error
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     install(first=True)
+    blank_environment()
+    deny_inspection()
     store = open_store(address, home=config.home, url=config.store.url)
     try:
         serve(config, store, on_ready=_ready, **options)

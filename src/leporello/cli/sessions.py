@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from leporello.cli.gc import PURGE_LATER
 from leporello.cli.private_file import new_private_file
 from leporello.cli.sessions_import import read_in
 from leporello.cli.shown import counted, moment, on_one_line, print_json, timestamp, waiting, watched
@@ -114,21 +115,27 @@ def export(key: str, output: Path | None, bundle: bool, address: str | None, own
 @command.command(name="import")
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 @click.option("--as", "name", metavar="ID", help="The conversation's name; of several, what to put before each.")
+@click.option("--keep-owners", is_flag=True, help="Every conversation stays that of the owner whom the file names.")
 @store_option
 @owner_option
 @json_option
-def import_command(file: Path, name: str | None, address: str | None, owner: str | None, as_json: bool) -> None:
+def import_command(
+    file: Path, name: str | None, keep_owners: bool, address: str | None, owner: str | None, as_json: bool
+) -> None:
     """Read conversations from FILE: exports, one or several, or messages as JSON lines; - is the standard input.
 
     Each is taken in completely or not at all, under its own name, or the file's. A conversation that has messages is
-    never written to; give the imported one another name with --as.
+    never written to; give the imported one another name with --as. One that belongs to somebody is taken in only when
+    you say whose it shall be, with --owner or --keep-owners.
 
     Example: leporello sessions import my-chat.jsonl --as my-old-chat
     """
+    if keep_owners and owner is not None:
+        raise click.UsageError("--owner and --keep-owners contradict each other.")
     infos: list[ConversationInfo] = []
     try:
         with opened(address, must_exist=False) as store, waiting(f"reading {file}"):
-            infos += read_in(store, file, name=name, owner=owner)
+            infos += read_in(store, file, name=name, owner=owner, keep_owners=keep_owners)
     finally:  # what came before a mistake in the file is stored, and told
         if as_json:
             print_json([_described(info) for info in infos])
@@ -145,7 +152,7 @@ def import_command(file: Path, name: str | None, address: str | None, owner: str
 def delete(key: str, yes: bool, address: str | None, owner: str | None, as_json: bool) -> None:
     """Delete a conversation with everything that is known about it; without --yes, show what would go.
 
-    A tombstone stays, so that `leporello verify` still proves the rest.
+    It is hidden at once. `leporello gc --purge` takes its last words out of the file.
 
     Example: leporello sessions delete my-chat --yes
     """
@@ -156,7 +163,7 @@ def delete(key: str, yes: bool, address: str | None, owner: str | None, as_json:
     if as_json:
         print_json({"deleted": yes, **asdict(gone)})
     elif yes:
-        click.echo(f"deleted {visible(info.key)}: {counted(gone.messages, 'message')}")
+        click.echo(f"deleted {visible(info.key)}: {counted(gone.messages, 'message')}; {PURGE_LATER}")
     else:
         click.echo(
             f"would delete {visible(info.key)}: {counted(gone.messages, 'message')}, "

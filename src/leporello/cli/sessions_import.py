@@ -5,52 +5,94 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any
+from errno import EINVAL
+from itertools import chain
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
+from leporello.config.files import open_regular
 from leporello.errors import MessageError, StoreError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from leporello.messages import Message
     from leporello.store import ConversationInfo, Store
 
-_SHOULD = 'Every line is a message such as {"role": "user", "content": "Hello"}, or the file is an export.'
+_LONGEST_LINE: Final = 64 * 1024 * 1024
+_SHOULD: Final = 'Every line is a message such as {"role": "user", "content": "Hello"}, or the file is an export.'
 
 
-def read_in(store: Store, file: Path, *, name: str | None, owner: str | None) -> Iterator[ConversationInfo]:
-    """Store what a file holds, conversation by conversation; raise what is wrong with it, with its line."""
-    lines = _lines(file)
-    if not lines:
-        raise StoreError("there is nothing in it.", place=str(file), hint=_SHOULD)
-    number, first = lines[0]
-    if "leporello" not in _parsed(first, number):
-        yield _append(store, name or _stem(file), [_message(line, number) for number, line in lines], owner or "")
-        return
-    exports = list(_split([line for _, line in lines]))
-    prefix = name if name is not None and len(exports) > 1 else None
-    for export in exports:
-        yield _import(store, export, name if prefix is None else prefix + _name_in(export), owner)
+def read_in(
+    store: Store, file: Path, *, name: str | None, owner: str | None, keep_owners: bool = False
+) -> Iterator[ConversationInfo]:
+    """Store what a file holds, conversation by conversation; raise what is wrong with it, with its line.
+
+    They become those of `owner`, or keep the owners that the file names when that was asked for.
+    """
+    with _opened(file) as stream:
+        lines = _lines(stream, file)
+        first = next(lines, None)
+        if first is None:
+            raise StoreError("there is nothing in it.", place=str(file), hint=_SHOULD)
+        every = chain([first], lines)
+        if "leporello" not in _parsed(first[1], first[0]):
+            messages = [_message(line, number) for number, line in every]
+            yield _append(store, name or _stem(file), messages, owner or "")
+            return
+        exports = _exports(every)
+        export: list[str] | None = next(exports)
+        following = next(exports, None)
+        several = following is not None
+        while export is not None:
+            head = _parsed(export[0], 1)
+            _refuse_owner(head, owner, keep_owners=keep_owners)
+            key = f"{name}{head.get('conversation', '')}" if several and name is not None else name
+            yield _import(store, export, key, owner)
+            export, following = following, next(exports, None)
 
 
-def _lines(file: Path) -> list[tuple[int, str]]:
-    """Return the lines of a file that hold anything, with their numbers."""
+def _opened(file: Path) -> AbstractContextManager[BinaryIO]:
+    if str(file) == "-":
+        return nullcontext(sys.stdin.buffer)
     try:
-        with nullcontext(sys.stdin) if str(file) == "-" else file.expanduser().open(encoding="utf-8") as opened:
-            return [(number, line) for number, line in enumerate(opened, 1) if line.strip()]
+        return open_regular(file.expanduser())
+    except OSError as error:
+        hint = "To read from a pipe, name it -." if error.errno == EINVAL else ""
+        raise StoreError(f"it cannot be read ({error.strerror}).", place=str(file), hint=hint) from error
+
+
+def _lines(stream: BinaryIO, file: Path) -> Iterator[tuple[int, str]]:
+    """Yield the lines of a file that hold anything, with their numbers; at most one of them is in memory."""
+    number = 0
+    try:
+        while line := stream.readline(_LONGEST_LINE + 1):
+            number += 1
+            if len(line) > _LONGEST_LINE:
+                raise StoreError(f"longer than {_LONGEST_LINE:,} bytes.", place=f"line {number}", hint=_SHOULD)
+            if line.strip():
+                yield number, line.decode("utf-8-sig" if number == 1 else "utf-8")
     except OSError as error:
         raise StoreError(f"it cannot be read ({error.strerror}).", place=str(file)) from error
     except UnicodeDecodeError as error:
-        raise StoreError(f"it is not UTF-8 text ({error.reason}).", place=str(file), hint=_SHOULD) from error
+        place = f"line {number}"
+        raise StoreError(f"it is not UTF-8 text ({error.reason}).", place=place, hint=_SHOULD) from error
 
 
 def _stem(file: Path) -> str:
     return "input" if str(file) == "-" else file.stem
 
 
-def _name_in(export: list[str]) -> str:
-    return str(_parsed(export[0], 1).get("conversation", ""))
+def _refuse_owner(head: dict[str, Any], owner: str | None, *, keep_owners: bool) -> None:
+    """Refuse a conversation of somebody else, unless it was said whose it shall be."""
+    theirs = head.get("owner")
+    if theirs and owner is None and not keep_owners:
+        raise StoreError(
+            f"the conversation {head.get('conversation')!r} belongs to {theirs!r}.",
+            place="import",
+            hint="Say whose it shall be with --owner NAME, or --keep-owners.",
+        )
 
 
 def _import(store: Store, export: list[str], name: str | None, owner: str | None) -> ConversationInfo:
@@ -71,10 +113,10 @@ def _append(store: Store, key: str, messages: list[Message], owner: str) -> Conv
     return stored
 
 
-def _split(lines: list[str]) -> Iterator[list[str]]:
+def _exports(lines: Iterable[tuple[int, str]]) -> Iterator[list[str]]:
     """Cut a bundle into its conversations: each begins with a line that names the format."""
     export: list[str] = []
-    for line in lines:
+    for _, line in lines:
         if export and line.startswith('{"leporello"'):
             yield export
             export = []

@@ -44,8 +44,10 @@ class NothingFoundError(click.ClickException):
         click.echo(f"leporello: {self.format_message()}", err=True)
 
 
-def age(ctx: click.Context, param: click.Parameter, value: str) -> float:
-    """Read a length of time such as 90d, for an option's callback; return seconds."""
+def age(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:
+    """Read a length of time such as 90d, for an option's callback; return seconds, None when it was not given."""
+    if value is None:
+        return None
     seconds = seconds_of(value)
     if not seconds:
         raise click.BadParameter(f"{value!r} is not a length of time such as 12h, 90d, 8w or 1y.", ctx, param)

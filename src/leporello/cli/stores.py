@@ -13,6 +13,7 @@ from leporello.config.model import Lcm
 from leporello.errors import QueryError, StoreError
 from leporello.lcm import LCMEngine
 from leporello.lcm.artifacts import Trail
+from leporello.store.sqlite.connection import refuse_special
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,6 +37,7 @@ def ask(store: Store, tool: str, arguments: dict[str, Any], *, conversation: str
 
 def schema_of(file: Path) -> int:
     """Return the number of a SQLite store's schema; reading it changes nothing."""
+    refuse_special(file)
     try:
         with closing(sqlite3.connect(f"{file.absolute().as_uri()}?mode=ro", uri=True)) as connection:
             return int(connection.execute("PRAGMA user_version").fetchone()[0])

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from leporello.config.engines import BUILT_IN, LOSSLESS, engine_names, user_engines
 from leporello.config.fields import dotted, kind_at
+from leporello.config.files import read_regular
 from leporello.config.home import default_path, home_folder
 from leporello.config.model import Block, Config, Context, Lcm, Plugins
 from leporello.config.problems import shown, together, unknown_key, wrong_value
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from leporello.config.source import Location
 
-MAX_BYTES = 1_000_000
+MAX_BYTES = 100_000
 MAX_PROBLEMS = 50
 BYTE_ORDER_MARK = "\ufeff"
 
@@ -107,8 +108,7 @@ def check_own_block(block: Any, *, file: Path | None = None) -> Lcm:
 def read_text(file: Path) -> str | None:
     """Return a file's text with its line ends as they are; None when there is no file."""
     try:
-        with file.open("rb") as stream:
-            data = stream.read(MAX_BYTES + 1)
+        data = read_regular(file, most=MAX_BYTES)
     except FileNotFoundError:
         return None
     except IsADirectoryError as error:
@@ -116,8 +116,8 @@ def read_text(file: Path) -> str | None:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ConfigError(f"the file cannot be read: {reason}.", file=file) from error
-    if len(data) > MAX_BYTES:
-        raise ConfigError("the file is larger than 1 MB, so it is no configuration.", file=file)
+    if data is None:
+        raise ConfigError(f"the file is larger than {MAX_BYTES:,} bytes, so it is no configuration.", file=file)
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError as error:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ruamel.yaml import YAML
+from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, ReusedAnchorWarning, YAMLError
 from ruamel.yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 from ruamel.yaml.reader import ReaderError
@@ -23,7 +24,7 @@ Location: TypeAlias = tuple[Any, ...]
 
 # Far beyond any real configuration, and small enough to stop aliases that multiply or refer to themselves.
 MAX_DEPTH = 40
-MAX_VALUES = 10_000
+MAX_VALUES = 2_000
 
 _TAG = "tag:yaml.org,2002:"
 _PLAIN_TAGS = {_TAG + name for name in ("str", "timestamp", "value")}
@@ -43,7 +44,7 @@ class Source:
 
 def parse(text: str, *, file: Path | str | None = None) -> Source:
     """Read YAML; raise ConfigError with the line when it is none. An empty text is an empty configuration."""
-    root = _compose(text, file)
+    root = compose(text, file)
     reader = _Reader(file=file)
     if root is None or (isinstance(root, ScalarNode) and root.tag == _TAG + "null"):
         return Source(root=None, values={}, lines={}, problems=())
@@ -62,7 +63,7 @@ def parse_value(text: str, *, key: str) -> Any:
     """Read one value, as it would stand behind its key."""
     reader = _Reader(file=None)
     try:
-        node = _compose(text, None)
+        node = compose(text, None)
         value = None if node is None else reader.read(node)
     except ConfigError as error:
         raise ConfigError("the value is not valid YAML.", key=key, hint="Put it into quotes: '\"…\"'") from error
@@ -71,16 +72,40 @@ def parse_value(text: str, *, key: str) -> Any:
     return value
 
 
-def _compose(text: str, file: Path | str | None) -> Node | None:
+def compose(text: str, file: Path | str | None) -> Node | None:
+    """Return the nodes of a YAML text; raise ConfigError with the line when it is none, or far too much."""
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Composer = _BoundedComposer
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ReusedAnchorWarning)  # legal YAML: the later anchor counts
-            node: Node | None = YAML(typ="safe", pure=True).compose(text)
-    except RecursionError as error:
-        raise _too_deep(file, None) from error
+            node: Node | None = yaml.compose(text)
+    except _TooMuchError as error:
+        raise too_much(file, error.line) from error
     except YAMLError as error:
         raise _broken(error, text, file) from error
     return node
+
+
+class _TooMuchError(Exception):
+    """The text has more values, or deeper ones, than any configuration."""
+
+    def __init__(self, line: int) -> None:
+        super().__init__(line)
+        self.line = line
+
+
+class _BoundedComposer(Composer):
+    """Stops at the first value too many; until then nothing behind it is read."""
+
+    count = 0
+
+    def compose_node(self, parent: Any, index: Any) -> Any:
+        """Compose one value, with those inside it."""
+        self.count += 1
+        if self.count > MAX_VALUES or self.depth >= MAX_DEPTH:
+            raise _TooMuchError(self.parser.peek_event().start_mark.line + 1)
+        return super().compose_node(parent, index)
 
 
 def _broken(error: YAMLError, text: str, file: Path | str | None) -> ConfigError:
@@ -106,8 +131,11 @@ _YAML_HINTS = {
 }
 
 
-def _too_deep(file: Path | str | None, line: int | None) -> ConfigError:
-    return ConfigError("the values are nested too deeply, or refer to themselves.", file=file, line=line)
+def too_much(file: Path | str | None, line: int | None) -> ConfigError:
+    """Say that a text has more than any configuration."""
+    return ConfigError(
+        "there are too many values, or they are nested too deeply or refer to themselves.", file=file, line=line
+    )
 
 
 @dataclass(kw_only=True)
@@ -122,7 +150,7 @@ class _Reader:
     def read(self, node: Node, at: Location = ()) -> Any:
         self.count += 1
         if len(at) > MAX_DEPTH or self.count > MAX_VALUES:
-            raise _too_deep(self.file, _line(node))
+            raise too_much(self.file, _line(node))
         if isinstance(node, MappingNode) and node.tag == _TAG + "map":
             return self._mapping(node, at)
         if isinstance(node, SequenceNode) and node.tag == _TAG + "seq":

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 _NAME: Final = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 _LOOK_SECONDS: Final = 20.0
 _THREADS: Final = 32  # for what belongs to no conversation; each key has a lane of a few
+_PURGE_PAUSE: Final = 5.0
+_PURGE_SECONDS: Final = 1.0
 _MOST_MODELS: Final = 128  # a client may name any model
 _log = logger("leporello.gateway")
 
@@ -75,7 +77,7 @@ class House:
         self.upstreams, client = connect(self.settings)
         await self.shelf.load()
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "leporello-gateway"))
-        tasks = [asyncio.ensure_future(work) for work in (self._tidy(), self.lag.watch())]
+        tasks = [asyncio.ensure_future(work) for work in (self._tidy(), self._purge(), self.lag.watch())]
         try:
             yield
         finally:
@@ -153,6 +155,15 @@ class House:
                 await self.rooms.expire(idle)
             except LeporelloError as error:
                 _log.warning("idle conversations could not be ended: %s", one_line(str(error)))
+
+    async def _purge(self) -> None:
+        """Take what was deleted out of the store, in slices between which others write."""
+        while True:
+            await asyncio.sleep(_PURGE_PAUSE)
+            try:
+                await asyncio.to_thread(self.store.purge, seconds=_PURGE_SECONDS)
+            except LeporelloError as error:
+                _log.warning("what was deleted could not be purged: %s", one_line(str(error)))
 
 
 class _Summariser:

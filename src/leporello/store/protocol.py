@@ -226,6 +226,19 @@ class Deletion:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PurgeStatus:
+    """Where something is left of what was deleted: in rows (of `messages`), index, pages, log; or nowhere, ""."""
+
+    step: Literal["rows", "index", "pages", "log", ""] = ""
+    messages: int = 0
+
+    @property
+    def complete(self) -> bool:
+        """Tell whether nothing is left."""
+        return not self.step
+
+
+@dataclass(frozen=True, kw_only=True)
 class Finding:
     """Something that a check found wrong, and where."""
 
@@ -447,6 +460,12 @@ class Store(Protocol):
 
     def gc(self, *, older_than: float, owner: str | None = None, dry_run: bool = False) -> list[Deletion]:
         """Delete what is older than so many seconds: whole conversations, and the oldest messages of the others."""
+
+    def purge(self, *, seconds: float | None = None) -> PurgeStatus:
+        """Purge until nothing is left of what was deleted, or for so many seconds; say how far it came."""
+
+    def purge_status(self) -> PurgeStatus:
+        """Say what a purge would still have to do."""
 
     def export(self, conversation: str, *, owner: str = "") -> Iterator[str]:
         """Write a conversation as JSON lines, without their line ends."""

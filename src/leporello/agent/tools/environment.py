@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from leporello.config.keys import VARIABLES
@@ -33,6 +36,8 @@ _QUIET: Final = {
 """Programs shall neither colour, page nor ask: nobody sits at this terminal."""
 
 _SHORTEST_SECRET: Final = 8
+_SET_DUMPABLE: Final = 4
+_ENVIRONMENT_START, _ENVIRONMENT_END = 47, 48  # places in /proc/self/stat, behind the program's name
 
 
 def command_environment(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -56,3 +61,30 @@ def without_secrets(text: str, secrets: frozenset[str]) -> str:
     for secret in sorted(secrets, key=len, reverse=True):
         text = text.replace(secret, "[key]")
     return text
+
+
+def deny_inspection() -> None:
+    """Keep other processes of this user from reading our memory and our first environment, where the system can.
+
+    Linux can, but for processes of root.
+    """
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def blank_environment(environ: Mapping[str, str] = os.environ) -> None:
+    """Overwrite our secrets in the environment that the system shows of this process; `os.environ` keeps them.
+
+    Programs that are started without an environment of their own do not get them either.
+    """
+    if sys.platform != "linux":
+        return
+    secrets = {secret.encode("utf-8", "surrogateescape") for secret in own_secrets(environ)}
+    numbers = Path("/proc/self/stat").read_bytes().rpartition(b")")[2].split()
+    start, end = int(numbers[_ENVIRONMENT_START]), int(numbers[_ENVIRONMENT_END])
+    at = start
+    for entry in ctypes.string_at(start, end - start).split(b"\0"):
+        name, _, value = entry.partition(b"=")
+        if value.strip() in secrets:
+            ctypes.memset(at + len(name) + 1, 0, len(value))
+        at += len(entry) + 1

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.agent.tools.bounds import bounded, can_bound, writable_folders
-from leporello.agent.tools.environment import command_environment
+from leporello.agent.tools.environment import command_environment, deny_inspection
 from leporello.agent.tools.process import Ran, run
 from leporello.agent.tools.text import one_line
 from leporello.agent.tools.tool import Action, Tool
 from leporello.errors import ToolError
-from leporello.messages.visible import visible
+from leporello.messages.visible import spelled_out
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -57,9 +57,10 @@ def terminal(
     """Make the tool for a workspace; commands see the harmless part of `environ`.
 
     Where the system can enforce it (`can_bound`), they may write only to the workspace, to temporary and cache folders
-    and to `writable`, unless they are `unbounded`.
+    and to `writable`, unless they are `unbounded`. This process can no longer be inspected by them, nor by a debugger.
     """
     environment = command_environment(environ)
+    deny_inspection()
     places = [] if unbounded or not can_bound() else writable_folders(workspace.root, environment, writable)
 
     def prepare(command: str, timeout: int, workdir: str) -> Action:
@@ -75,7 +76,7 @@ def terminal(
             ran = run(line, folder=place, environment=environment, seconds=timeout, stop=stop)
             return _report(ran, is_bounded=bool(places))
 
-        return Action(title=_title(command, spot), detail=visible(command), do=do, asks=True)
+        return Action(title=_title(command, spot), detail=spelled_out(command), do=do, asks=True)
 
     return Tool(
         name="terminal",
@@ -94,7 +95,7 @@ def _shell(command: str) -> list[str]:
 def _title(command: str, spot: Spot) -> str:
     first, _, more = command.strip().partition("\n")
     where = f" in {spot}" if spot.parts else ""
-    return f"run{where}: {one_line(first)}{' …' if more else ''}"
+    return f"run{where}: {one_line(spelled_out(first))}{' …' if more else ''}"
 
 
 def _report(ran: Ran, *, is_bounded: bool) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias
 
 from leporello.agent.tools.arguments import checked
 from leporello.agent.tools.text import one_line
-from leporello.messages.visible import visible
+from leporello.messages.visible import spelled_out
 
 
 class Stop(Protocol):
@@ -70,8 +70,8 @@ def simple_tool(
 
     def prepare(**arguments: Any) -> Action:
         shown = ", ".join(f"{key}={value!r}" for key, value in arguments.items() if value is not None)
-        title = one_line(f"{name}({shown})")
-        return Action(title=title, detail=visible(shown), do=lambda _: run(**arguments), asks=asks)
+        title = one_line(spelled_out(f"{name}({shown})"))
+        return Action(title=title, detail=spelled_out(shown), do=lambda _: run(**arguments), asks=asks)
 
     schema = parameters or {"type": "object", "properties": {}, "additionalProperties": False}
     return Tool(name=name, description=description, parameters=schema, prepare=prepare)

@@ -58,11 +58,13 @@ def command(
     if options["session_id"] is not None and not options["session_id"].strip():
         raise click.UsageError("--session needs the name of a conversation; leave it out to begin a new one.")
     with at_once():
+        from leporello.agent.tools.environment import blank_environment
         from leporello.cli.chat.opening import Setting, local, newest
         from leporello.config import Config
         from leporello.plugins.hermes import install
 
     install(first=True)
+    blank_environment()
     _show_what_can_be_shown()
     setting = Setting(config=Config.load(config_file), **options)
     if resume:

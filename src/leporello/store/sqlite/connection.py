@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 BUSY_SECONDS: Final = 10.0
 MOST_CONNECTIONS: Final = 4
 _CACHE_KIB: Final = 8_000
+_LOG_WAIT_MS: Final = 10
 
 
 class Database:
@@ -80,6 +81,26 @@ class Database:
         with self._translated(), self._lent(create=False) as connection:
             yield connection
 
+    def copy_log(self) -> bool:
+        """Copy the write-ahead log into the file; writers go on meanwhile. False when a reader needs the old state."""
+        with self.plain() as connection:
+            _, pages, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+        return bool(pages == copied)
+
+    def empty_log(self) -> bool:
+        """Cut the write-ahead log to nothing; False when others read or write.
+
+        Writers wait for a moment only: what there is to copy was copied before.
+        """
+        self.copy_log()
+        with self.plain() as connection:
+            connection.execute(f"PRAGMA busy_timeout = {_LOG_WAIT_MS}")
+            try:
+                busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+            finally:
+                connection.execute(f"PRAGMA busy_timeout = {int(self.busy_seconds * 1000)}")
+        return not busy
+
     def exists(self) -> bool:
         """Tell whether there is something to read."""
         return self.path is None or self.path.exists()
@@ -122,14 +143,17 @@ class Database:
             pool.slots.release()
 
     def _opened(self) -> sqlite3.Connection:
-        if self.path is not None and not self.read_only:
-            self._create_file(self.path)
+        if self.path is not None:
+            refuse_special(self.path)
+            if not self.read_only:
+                self._create_file(self.path)
         connection = self._connect()
         try:
             connection.execute(f"PRAGMA busy_timeout = {int(self.busy_seconds * 1000)}")
             connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
             connection.execute("PRAGMA synchronous = NORMAL")
             connection.execute("PRAGMA foreign_keys = ON")
+            connection.execute("PRAGMA secure_delete = ON")
             if not self._current:
                 self._bring_up_to_date(connection)
                 self._current = True
@@ -213,6 +237,12 @@ _EXPLANATIONS: Final = {
     ),
     sqlite3.SQLITE_CORRUPT: ("the file is damaged.", "It was left as it is; put back a backup."),
 }
+
+
+def refuse_special(path: Path) -> None:
+    """Raise for a pipe or a device, which SQLite would wait for."""
+    if path.exists() and not (path.is_file() or path.is_dir()):
+        raise StoreError("it is not a regular file.", place=str(path), hint="Name another file.")
 
 
 @contextmanager

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from leporello.store.protocol import ConversationInfo
-from leporello.store.sqlite.part import Part, checked, find, opened, to_json
+from leporello.store.sqlite.part import Part, checked, find, meta_of, opened, time_of, to_json
 
 if TYPE_CHECKING:
     import sqlite3
@@ -26,7 +25,7 @@ class Conversations(Part):
             found = opened(connection, conversation, owner, self._clock())
             if meta:
                 noted = connection.execute("SELECT meta FROM conversations WHERE id = ?", (found.id,)).fetchone()[0]
-                merged = to_json(json.loads(noted) | meta)
+                merged = to_json(meta_of(noted) | meta)
                 connection.execute("UPDATE conversations SET meta = ? WHERE id = ?", (merged, found.id))
             connection.execute("UPDATE conversations SET deleted = NULL WHERE id = ?", (found.id,))
             info = _info(connection, conversation, owner)
@@ -70,8 +69,8 @@ def _described(row: tuple[Any, ...]) -> ConversationInfo:
         tokens=tokens,
         superseded=superseded,
         nodes=nodes,
-        created=created,
-        updated=updated,
-        ended=ended,
-        meta=json.loads(meta),
+        created=time_of(created),
+        updated=time_of(updated),
+        ended=None if ended is None else time_of(ended),
+        meta=meta_of(meta),
     )

@@ -1,21 +1,23 @@
 """Deleting messages on purpose: by conversation, by range, by age.
 
-A tombstone takes the place of the rows and carries the chain over the gap, so that the rest can still be proven. Large
-deletions go in short transactions, each of which leaves a consistent store.
+What is deleted is hidden first: its rows move to a conversation that nobody can name, and a tombstone takes their place
+and carries the chain over the gap, so that the rest can still be proven. Then the rows are removed in short
+transactions; a removal that was cut off is finished by `purge`, which also takes the words out of the index.
 """
 
 from __future__ import annotations
 
 # ruff: noqa: S608 - statements are put together from constants; values are always bound
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import uuid4
 
 from leporello.errors import StoreError
 from leporello.store.codec import payload_keys
 from leporello.store.protocol import Deletion
 from leporello.store.search.prepare import prepared_text
-from leporello.store.sqlite.index import row_text, take_from_index
-from leporello.store.sqlite.part import Conversation, Part, checked, find, placeholders
-from leporello.store.sqlite.reading import load
+from leporello.store.sqlite.index import make_index, row_text, take_from_index
+from leporello.store.sqlite.part import Conversation, Part, checked, find, is_time, placeholders, set_setting, setting
+from leporello.store.sqlite.reading import load_readable
 from leporello.store.sqlite.windows import current_window
 
 if TYPE_CHECKING:
@@ -23,18 +25,31 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BATCH: Final = 200
-_OF_A_CONVERSATION = (
-    "windows",
-    "requests",
-    "artifacts",
-    "emitted",
-    "handed_out",
-    "forgotten",
-    "jobs",
-    "leases",
-    "covers",
-    "nodes",
-)
+SLICE_ROWS: Final = 25
+SLICE_CHARACTERS: Final = 30_000  # a removal of so much text takes a few milliseconds
+HIDDEN: Final = b""
+"""The owner of hidden conversations: bytes, which equal no text, so that no look-up by an owner's name finds them."""
+
+_ROWS_BESIDE: Final = {
+    "requests": "id",
+    "artifacts": "id",
+    "jobs": "id",
+    "emitted": "fingerprint",
+    "forgotten": "mark",
+    "tombstones": "first_seq",
+    "windows": "conversation",
+    "handed_out": "conversation",
+    "leases": "conversation",
+}
+"""What is kept beside messages and nodes, and the column that tells the rows of one conversation apart."""
+
+
+class Hidden(NamedTuple):
+    """A hidden conversation: its number, and the number and the owner that its rows have in the index."""
+
+    id: int
+    origin: int
+    owner: str
 
 
 class Deletions(Part):
@@ -60,8 +75,10 @@ class Deletions(Part):
                 raise StoreError(f"there is no conversation {conversation!r}.", place=self._db.place)
             whole = first is None and last is None
             numbers = _chosen(connection, found, first or 0, found.next_seq if last is None else last, systems=whole)
-        if not dry_run:
-            self._delete(conversation, owner, numbers, reason, whole=whole)
+        if not dry_run and whole:
+            self._delete_whole(conversation, owner, reason)
+        elif not dry_run:
+            self._delete_range(conversation, owner, numbers, reason)
         seqs = [seq for _, seq in numbers]
         return Deletion(
             conversation=conversation,
@@ -85,24 +102,55 @@ class Deletions(Part):
             for key, who, first, last in planned
         ]
 
-    def _delete(
-        self, conversation: str, owner: str, numbers: list[tuple[int, int]], reason: str, *, whole: bool
-    ) -> None:
+    def remove_slice(self, hidden: Hidden) -> bool:
+        """Remove some rows of a hidden conversation, and finally the conversation; return whether it is gone."""
+        with self._db.read() as connection:
+            numbers = [
+                number
+                for (number,) in connection.execute(
+                    "SELECT id FROM messages WHERE conversation = ? ORDER BY id LIMIT ?", (hidden.id, SLICE_ROWS)
+                )
+            ]
+            texts = _indexed(connection, hidden, numbers)
+        with self._db.write() as connection:
+            set_setting(connection, "removed", setting(connection, "removed") + 1)
+            if numbers:
+                _remove(connection, hidden, numbers[: len(texts)], texts)
+                return False
+            return _forget(connection, hidden.id)
+
+    def _delete_whole(self, conversation: str, owner: str, reason: str) -> None:
+        with self._db.write() as connection:
+            found = find(connection, conversation, owner)
+            hidden = _hide_whole(connection, found, conversation, reason, self._clock()) if found else None
+        while hidden and not self.remove_slice(hidden):
+            pass
+
+    def _delete_range(self, conversation: str, owner: str, numbers: list[tuple[int, int]], reason: str) -> None:
         for start in range(0, len(numbers), BATCH):
             batch = [number for number, _ in numbers[start : start + BATCH]]
             with self._db.write() as connection:
                 found = find(connection, conversation, owner)
-                if found:
-                    connection.execute("PRAGMA secure_delete = ON")
-                    _bury(connection, found, batch, reason, self._clock())
+                hidden = _hide_range(connection, found, batch, reason, self._clock()) if found else None
+            while hidden and not self.remove_slice(hidden):
+                pass
         with self._db.write() as connection:
             found = find(connection, conversation, owner)
-            if found and whole:
-                _forget(connection, found.id, self._clock())
-            elif found and numbers:
+            if found and numbers:
                 _drop_unpublished(connection, found.id, numbers[0][1], numbers[-1][1])
-        with self._db.plain() as connection:
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+
+def hidden_conversation(connection: sqlite3.Connection, origin: int, owner: str, now: float, *, wait: float = 0) -> int:
+    """Make a conversation that nobody can name; after `wait` seconds a purge removes it."""
+    number = connection.execute(
+        "INSERT INTO conversations (owner, key, created, updated, deleted) VALUES (?, ?, ?, ?, ?)",
+        (HIDDEN, str(uuid4()), now, now, now),
+    ).lastrowid
+    connection.execute(
+        "INSERT INTO purges (conversation, origin, owner, not_before) VALUES (?, ?, ?, ?)",
+        (number, origin or number, owner, now + wait),
+    )
+    return number or 0
 
 
 def _chosen(
@@ -135,7 +183,7 @@ def _oldest_prefix(
         "SELECT min(seq) FROM messages WHERE conversation = ? AND kind = 0 AND time >= ?", (number, cutoff)
     ).fetchone()[0]
     if young is None:
-        return (key, owner, None, None) if updated < cutoff else None
+        return (key, owner, None, None) if is_time(updated) and updated < cutoff else None
     shown = _first_shown(connection, number)
     last = (young if shown is None else min(young, shown)) - 1
     old = connection.execute(
@@ -153,33 +201,60 @@ def _first_shown(connection: sqlite3.Connection, conversation: int) -> int | Non
     return min((row[0] for row in seqs if row), default=None)
 
 
-def _bury(connection: sqlite3.Connection, found: Conversation, numbers: Sequence[int], reason: str, now: float) -> None:
-    """Take messages out, and put tombstones in their place."""
-    stored = load(connection, numbers)
-    texts = [
-        (number, row_text(prepared_text(row.message), found.id, found.owner))
-        for number, row in stored.items()
-        if not row.system
-    ]
-    take_from_index(connection, texts)
+def hide(connection: sqlite3.Connection, found: Conversation, now: float) -> Hidden:
+    """Take a conversation's name and owner from it, so that nobody finds it; the time does not depend on its length."""
+    connection.execute(
+        "UPDATE conversations SET owner = ?, key = ?, deleted = ? WHERE id = ?", (HIDDEN, str(uuid4()), now, found.id)
+    )
+    connection.execute(
+        "INSERT INTO purges (conversation, origin, owner, not_before) VALUES (?, ?, ?, ?)",
+        (found.id, found.id, found.owner, now),
+    )
+    for table in ("jobs", "leases"):
+        connection.execute(f"DELETE FROM {table} WHERE conversation = ?", (found.id,))
+    return Hidden(found.id, found.id, found.owner)
+
+
+def _hide_whole(connection: sqlite3.Connection, found: Conversation, key: str, reason: str, now: float) -> Hidden:
+    """Hide a conversation, and give its name to a tombstone."""
+    hidden = hide(connection, found, now)
+    stub = connection.execute(
+        "INSERT INTO conversations (owner, key, next_seq, chain, revision, created, updated, deleted)"
+        " SELECT ?, ?, next_seq, chain, revision + 1, created, updated, deleted FROM conversations WHERE id = ?",
+        (found.owner, key, found.id),
+    ).lastrowid
+    if found.next_seq > 1:
+        connection.execute(
+            "INSERT INTO tombstones (conversation, first_seq, last_seq, messages, chain_before, chain_after, reason,"
+            " time) VALUES (?, 1, ?, ?, x'', ?, ?, ?)",
+            (stub, found.next_seq - 1, found.next_seq - 1, found.chain, reason, now),
+        )
+    return hidden
+
+
+def _hide_range(
+    connection: sqlite3.Connection, found: Conversation, numbers: Sequence[int], reason: str, now: float
+) -> Hidden:
+    """Move messages to a hidden conversation, and put tombstones in their place."""
+    hidden = Hidden(hidden_conversation(connection, found.id, found.owner, now), found.id, found.owner)
+    within = f"IN ({placeholders(numbers)})"
     rows = connection.execute(
-        "SELECT id, seq, chain, refs, fingerprint, call_key FROM messages"
-        f" WHERE id IN ({placeholders(numbers)}) ORDER BY seq",
-        numbers,
+        f"SELECT seq, chain, fingerprint, call_key FROM messages WHERE id {within} AND conversation = ? ORDER BY seq",
+        (*numbers, found.id),
     ).fetchall()
-    for number, seq, chain, refs, mark, key in rows:
+    for seq, chain, mark, key in rows:
         connection.executemany(
             "INSERT OR IGNORE INTO forgotten (conversation, mark) VALUES (?, ?)",
             [(found.id, each) for each in (mark, key) if each],
         )
-        before = _chain_before(connection, found.id, seq)
-        _tombstone(connection, found.id, seq, before, chain, reason, now)
-        connection.execute("DELETE FROM messages WHERE id = ?", (number,))
-        connection.execute("DELETE FROM artifacts WHERE conversation = ? AND message = ?", (found.id, number))
-        for payload in payload_keys(refs):
-            connection.execute("UPDATE payloads SET uses = uses - 1 WHERE hash = ?", (payload,))
-            connection.execute("DELETE FROM payloads WHERE hash = ? AND uses <= 0", (payload,))
+        _tombstone(connection, found.id, seq, _chain_before(connection, found.id, seq), chain, reason, now)
+    for table, column in (("messages", "id"), ("artifacts", "message")):
+        connection.execute(
+            f"UPDATE {table} SET conversation = ? WHERE conversation = ? AND {column} {within}",
+            (hidden.id, found.id, *numbers),
+        )
     connection.execute("UPDATE conversations SET revision = revision + 1 WHERE id = ?", (found.id,))
+    return hidden
 
 
 def _chain_before(connection: sqlite3.Connection, conversation: int, seq: int) -> bytes:
@@ -208,15 +283,79 @@ def _tombstone(
         )
 
 
-def _forget(connection: sqlite3.Connection, conversation: int, now: float) -> None:
-    """Remove everything that was kept beside the messages; the conversation stays as a name for its tombstones."""
-    connection.execute("PRAGMA secure_delete = ON")
-    connection.execute(
-        "DELETE FROM children WHERE parent IN (SELECT id FROM nodes WHERE conversation = ?)", (conversation,)
-    )
-    for table in _OF_A_CONVERSATION:
-        connection.execute(f"DELETE FROM {table} WHERE conversation = ?", (conversation,))
-    connection.execute("UPDATE conversations SET deleted = ?, meta = '{}' WHERE id = ?", (now, conversation))
+def _indexed(connection: sqlite3.Connection, hidden: Hidden, numbers: Sequence[int]) -> dict[int, str | None]:
+    """Return the index texts of the first messages, as many as one slice takes; None for a system message.
+
+    A message that cannot be read has the text "": what the index holds of it is not known.
+    """
+    readable = load_readable(connection, numbers)
+    texts: dict[int, str | None] = {}
+    characters = 0
+    for number in numbers:
+        stored = readable.get(number)
+        if stored is None:
+            texts[number] = ""
+        elif stored.system:
+            texts[number] = None
+        else:
+            texts[number] = row_text(prepared_text(stored.message), hidden.origin, hidden.owner)
+        characters += len(texts[number] or "")
+        if characters > SLICE_CHARACTERS:
+            break
+    return texts
+
+
+def _remove(
+    connection: sqlite3.Connection, hidden: Hidden, numbers: Sequence[int], texts: dict[int, str | None]
+) -> None:
+    """Remove messages with their payloads and index entries; those that another process removed are left out."""
+    rows = connection.execute(
+        f"SELECT id, refs FROM messages WHERE id IN ({placeholders(numbers)}) AND conversation = ?",
+        (*numbers, hidden.id),
+    ).fetchall()
+    known = {number: texts[number] for number, _ in rows if texts[number] is not None}
+    if all(known.values()):
+        take_from_index(connection, [(number, text) for number, text in known.items() if text])
+    else:
+        make_index(connection)
+    for number, refs in rows:
+        connection.execute("DELETE FROM messages WHERE id = ?", (number,))
+        for payload in payload_keys(refs):
+            connection.execute("UPDATE payloads SET uses = uses - 1 WHERE hash = ?", (payload,))
+            connection.execute("DELETE FROM payloads WHERE hash = ? AND uses <= 0", (payload,))
+
+
+def _forget(connection: sqlite3.Connection, conversation: int) -> bool:
+    """Remove some of what was kept beside the messages, and the conversation when nothing is left of it."""
+    if _remove_nodes(connection, conversation):
+        return False
+    for table, column in _ROWS_BESIDE.items():
+        some = f"SELECT {column} FROM {table} WHERE conversation = ? LIMIT ?"
+        removed = connection.execute(
+            f"DELETE FROM {table} WHERE conversation = ? AND {column} IN ({some})",
+            (conversation, conversation, BATCH),
+        ).rowcount
+        if removed == BATCH:
+            return False
+    connection.execute("DELETE FROM purges WHERE conversation = ?", (conversation,))
+    connection.execute("DELETE FROM conversations WHERE id = ?", (conversation,))
+    return True
+
+
+def _remove_nodes(connection: sqlite3.Connection, conversation: int) -> bool:
+    """Remove some nodes of a conversation; tell whether there were any."""
+    nodes = [
+        number
+        for (number,) in connection.execute(
+            "SELECT id FROM nodes WHERE conversation = ? LIMIT ?", (conversation, SLICE_ROWS)
+        )
+    ]
+    within = f"IN ({placeholders(nodes)})"
+    connection.execute(f"DELETE FROM children WHERE parent {within}", nodes)
+    connection.execute(f"DELETE FROM children WHERE child {within}", nodes)
+    connection.execute(f"DELETE FROM covers WHERE node {within}", nodes)
+    connection.execute(f"DELETE FROM nodes WHERE id {within}", nodes)
+    return bool(nodes)
 
 
 def _drop_unpublished(connection: sqlite3.Connection, conversation: int, first: int, last: int) -> None:

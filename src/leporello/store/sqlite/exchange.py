@@ -8,13 +8,25 @@ not part of it: they can be made again from the originals.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TypeVar
-from uuid import uuid4
 
 from leporello.errors import StoreError
-from leporello.store.codec import next_chain
-from leporello.store.sqlite.deletion import Deletions
-from leporello.store.sqlite.part import Conversation, checked, find, opened, to_json
+from leporello.store.codec import HASH_SIZE, next_chain, verbatim
+from leporello.store.sqlite.deletion import Hidden, hidden_conversation, hide
+from leporello.store.sqlite.part import (
+    Conversation,
+    by_number,
+    checked,
+    column_text,
+    find,
+    is_time,
+    meta_of,
+    time_of,
+    to_json,
+)
+from leporello.store.sqlite.purging import Purging
 from leporello.store.sqlite.reading import load
 from leporello.store.sqlite.writing import NewRow, call_names, insert_rows, prepare
 
@@ -26,10 +38,13 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 _BATCH = 256
+_MOST: Final = 2**53  # seqs and places beyond it are not exact in every program
+_LONGEST_IMPORT: Final = 86_400.0
+"""An import that was cut off is removed by a purge after so many seconds."""
 _T = TypeVar("_T")
 
 
-class Exchange(Deletions):
+class Exchange(Purging):
     """Export and import."""
 
     def export(self, conversation: str, *, owner: str = "") -> Iterator[str]:
@@ -49,17 +64,14 @@ class Exchange(Deletions):
         one that was deleted gives its name to the imported one, and its tombstone goes.
         """
         numbered = ((number, _parsed(line, number)) for number, line in enumerate(lines, 1) if line.strip())
-        number, head = next(numbered, (1, {}))
-        if head.get("leporello") != FORMAT:
-            raise StoreError("this is not an export of a conversation.", place=f"line {number}", hint=_EXPECTED)
-        key = conversation if conversation is not None else str(head.get("conversation", ""))
-        who = owner if owner is not None else str(head.get("owner", ""))
+        number, first = next(numbered, (1, {}))
+        head = _checked_head(first, number)
+        key = conversation if conversation is not None else head["conversation"]
+        who = owner if owner is not None else head["owner"]
         self._refuse_existing(key, who)
-        hidden = f"importing {uuid4()}"
+        with self._db.write() as connection:
+            hidden = hidden_conversation(connection, 0, who, self._clock(), wait=_LONGEST_IMPORT)
         try:
-            with self._db.write() as connection:
-                opened(connection, hidden, who, self._clock())
-                connection.execute("UPDATE conversations SET deleted = created WHERE key = ?", (hidden,))
             end = self._read_in(numbered, hidden, who)
             self._show(hidden, key, who, head, end)
         except BaseException:
@@ -80,7 +92,7 @@ class Exchange(Deletions):
                     yield to_json(
                         {
                             "seq": stored.seq,
-                            "place": stored.place,
+                            "place": stored.place if isfinite(stored.place) else float(stored.seq),
                             "time": stored.time,
                             "superseded": stored.superseded,
                             "system": stored.system,
@@ -106,7 +118,7 @@ class Exchange(Deletions):
                 hint="Give the imported one another name.",
             )
 
-    def _read_in(self, lines: Iterator[tuple[int, dict[str, Any]]], hidden: str, owner: str) -> dict[str, Any]:
+    def _read_in(self, lines: Iterator[tuple[int, dict[str, Any]]], hidden: int, owner: str) -> dict[str, Any]:
         """Store the lines batch by batch in a hidden conversation; return the last line."""
         tools: dict[str, str] = {}
         end: dict[str, Any] = {}
@@ -122,51 +134,42 @@ class Exchange(Deletions):
                     tools |= call_names([message])
                     rows.append((number, line, prepare(message, f"line {number}", tools)))
             with self._db.write() as connection:
-                _import_batch(connection, opened(connection, hidden, owner, self._clock()), rows)
+                _import_batch(connection, replace(by_number(connection, hidden), owner=owner), rows)
         return end
 
-    def _show(self, hidden: str, key: str, owner: str, head: dict[str, Any], end: dict[str, Any]) -> None:
+    def _show(self, hidden: int, key: str, owner: str, head: dict[str, Any], end: Any) -> None:
         """Give the imported conversation its name, when it is complete."""
         with self._db.write() as connection:
-            found = find(connection, hidden, owner)
-            if found is None or end != {"next_seq": found.next_seq, "chain": found.chain.hex()}:
+            found = by_number(connection, hidden)
+            if end != {"next_seq": found.next_seq, "chain": found.chain.hex()}:
                 raise StoreError(
                     "the export is incomplete or was changed: its messages do not lead to the hash in its last line.",
                     place="import",
                     hint="Nothing was imported; export the conversation again.",
                 )
             self._refuse_taken(connection, key, owner)
-            _free_name(connection, key, owner)
             now = self._clock()
+            taken = find(connection, key, owner)
+            if taken:  # it was deleted, or never had a message
+                hide(connection, taken, now)
             connection.execute(
-                "UPDATE conversations SET key = ?, deleted = NULL, created = ?, updated = ?, ended = ?, meta = ?"
-                " WHERE id = ?",
+                "UPDATE conversations SET owner = ?, key = ?, deleted = NULL, created = ?, updated = ?, ended = ?,"
+                " meta = ? WHERE id = ?",
                 (
+                    checked(owner),
                     checked(key),
                     head.get("created", now),
                     head.get("updated", now),
                     head.get("ended"),
                     to_json(head.get("meta", {})),
-                    found.id,
+                    hidden,
                 ),
             )
+            connection.execute("DELETE FROM purges WHERE conversation = ?", (hidden,))
 
-    def _discard(self, hidden: str, owner: str) -> None:
-        with self._db.read() as connection:
-            found = find(connection, hidden, owner)
-        if found:
-            self.delete(hidden, owner=owner)
-            with self._db.write() as connection:
-                connection.execute("DELETE FROM tombstones WHERE conversation = ?", (found.id,))
-                connection.execute("DELETE FROM conversations WHERE id = ?", (found.id,))
-
-
-def _free_name(connection: sqlite3.Connection, key: str, owner: str) -> None:
-    """Remove what is left of a conversation that was deleted, or that never had a message."""
-    found = find(connection, key, owner)
-    if found:
-        connection.execute("DELETE FROM tombstones WHERE conversation = ?", (found.id,))
-        connection.execute("DELETE FROM conversations WHERE id = ?", (found.id,))
+    def _discard(self, hidden: int, owner: str) -> None:
+        while not self.remove_slice(Hidden(hidden, hidden, owner)):
+            pass
 
 
 _EXPECTED = 'Its first line should be {"leporello": 1, "conversation": ...}.'
@@ -180,10 +183,10 @@ def _head(connection: sqlite3.Connection, found: Conversation, key: str) -> dict
         "leporello": FORMAT,
         "conversation": key,
         "owner": found.owner,
-        "created": created,
-        "updated": updated,
-        "ended": ended,
-        "meta": json.loads(meta),
+        "created": time_of(created),
+        "updated": time_of(updated),
+        "ended": None if ended is None else time_of(ended),
+        "meta": meta_of(meta),
     }
 
 
@@ -204,8 +207,8 @@ def _entries(connection: sqlite3.Connection, conversation: int) -> list[tuple[st
             "messages": messages,
             "chain_before": before.hex(),
             "chain_after": after.hex(),
-            "reason": reason,
-            "time": time,
+            "reason": str(reason),
+            "time": time_of(time),
         }
         rows.append((first, "tombstone", tombstone))
     return [(kind, entry) for _, kind, entry in sorted(rows, key=lambda row: row[0])]
@@ -226,8 +229,8 @@ def _import_batch(connection: sqlite3.Connection, found: Conversation, rows: lis
                 prepared=prepared,
                 seq=seq,
                 chain=chain,
-                place=None if line.get("system") else float(_field(line, "place", (int, float), number)),
-                time=float(_field(line, "time", (int, float), number)),
+                place=None if line.get("system") else _number(line, "place", number),
+                time=_time(line, "time", number),
                 superseded=bool(line.get("superseded")),
             )
         )
@@ -244,12 +247,11 @@ _LOST = "Lines are missing or out of order; export the conversation again."
 def _import_tombstone(
     connection: sqlite3.Connection, conversation: int, tombstone: Any, seq: int, chain: bytes, number: int
 ) -> tuple[int, bytes]:
-    first = _field(tombstone, "first_seq", int, number)
-    before = bytes.fromhex(_field(tombstone, "chain_before", str, number))
-    after = bytes.fromhex(_field(tombstone, "chain_after", str, number))
-    if first != seq or before != chain:
+    first, last = _field(tombstone, "first_seq", int, number), _field(tombstone, "last_seq", int, number)
+    before, after = _hash(tombstone, "chain_before", number), _hash(tombstone, "chain_after", number)
+    messages = _field(tombstone, "messages", int, number)
+    if first != seq or before != chain or not (first <= last < _MOST and 0 <= messages <= last - first + 1):
         raise StoreError("this tombstone does not fit the messages before it.", place=f"line {number}", hint=_LOST)
-    last = _field(tombstone, "last_seq", int, number)
     connection.execute(
         "INSERT INTO tombstones (conversation, first_seq, last_seq, messages, chain_before, chain_after, reason, time)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -257,14 +259,28 @@ def _import_tombstone(
             conversation,
             first,
             last,
-            _field(tombstone, "messages", int, number),
+            messages,
             before,
             after,
-            _field(tombstone, "reason", str, number),
-            _field(tombstone, "time", (int, float), number),
+            column_text(_field(tombstone, "reason", str, number)),
+            _time(tombstone, "time", number),
         ),
     )
     return last + 1, after
+
+
+def _checked_head(head: dict[str, Any], number: int) -> dict[str, Any]:
+    """Return the first line of an export, with a name and an owner; what it says wrong about them is raised."""
+    if head.get("leporello") != FORMAT or isinstance(head["leporello"], bool):
+        raise StoreError("this is not an export of a conversation.", place=f"line {number}", hint=_EXPECTED)
+    for key in ("conversation", "owner"):
+        checked(_field(head, key, str, number)) if key in head else None
+    for key in ("created", "updated", "ended"):
+        if head.get(key) is not None:
+            _time(head, key, number)
+    verbatim(head.get("meta", {}), f"line {number}: meta")
+    present = {key: value for key, value in head.items() if value is not None}
+    return {"conversation": "", "owner": "", **present}
 
 
 def _parsed(line: str, number: int) -> dict[str, Any]:
@@ -282,6 +298,31 @@ def _field(line: Any, key: str, kind: Any, number: int) -> Any:
     if not isinstance(value, kind) or isinstance(value, bool):
         raise StoreError(f"'{key}' is missing or wrong.", place=f"line {number}", hint=_LOST)
     return value
+
+
+def _number(line: Any, key: str, number: int) -> float:
+    value = _field(line, key, (int, float), number)
+    if not -_MOST < value < _MOST:
+        raise StoreError(f"'{key}' is not a number that can be used.", place=f"line {number}", hint=_LOST)
+    return float(value)
+
+
+def _time(line: Any, key: str, number: int) -> float:
+    value = _field(line, key, (int, float), number)
+    if not is_time(value):
+        raise StoreError(f"'{key}' is not a time in seconds.", place=f"line {number}", hint=_LOST)
+    return float(value)
+
+
+def _hash(line: Any, key: str, number: int) -> bytes:
+    value = _field(line, key, str, number)
+    try:
+        data = bytes.fromhex(value)
+    except ValueError:
+        data = None
+    if data is None or len(data) not in (0, HASH_SIZE):
+        raise StoreError(f"'{key}' is not a hash.", place=f"line {number}", hint=_LOST)
+    return data
 
 
 def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:

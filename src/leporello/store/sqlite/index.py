@@ -14,8 +14,8 @@ from leporello.errors import StoreError
 from leporello.store.protocol import Finding
 from leporello.store.search.prepare import FTS_DDL, PREPARE_VERSION, prepared_text
 from leporello.store.sqlite.candidates import Match, conversation_term, matching, owner_term, term_count
-from leporello.store.sqlite.part import Part, column_text, find
-from leporello.store.sqlite.reading import load
+from leporello.store.sqlite.part import Part, column_text, find, set_setting, setting
+from leporello.store.sqlite.reading import load, load_readable
 
 if TYPE_CHECKING:
     import sqlite3
@@ -35,7 +35,7 @@ def row_text(prepared: str, conversation: int, owner: str) -> str:
 
 def ensure_index(connection: sqlite3.Connection) -> None:
     """Make an index when there is none of this version yet."""
-    if _get(connection, "prepare_version") != PREPARE_VERSION:
+    if setting(connection, "prepare_version") != PREPARE_VERSION:
         make_index(connection)
 
 
@@ -44,8 +44,8 @@ def make_index(connection: sqlite3.Connection) -> None:
     connection.execute("DROP TABLE IF EXISTS search")
     connection.execute(FTS_DDL)
     last = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0]
-    _set(connection, "prepare_version", PREPARE_VERSION)
-    _set(connection, "index_todo", last)
+    set_setting(connection, "prepare_version", PREPARE_VERSION)
+    set_setting(connection, "index_todo", last)
 
 
 def add_to_index(connection: sqlite3.Connection, rows: Iterable[tuple[int, str]]) -> None:
@@ -61,9 +61,9 @@ def add_to_index(connection: sqlite3.Connection, rows: Iterable[tuple[int, str]]
 
 def take_from_index(connection: sqlite3.Connection, rows: Iterable[tuple[int, str]]) -> None:
     """Take messages out of the index, each with the text that was indexed for it."""
-    if _get(connection, "prepare_version") != PREPARE_VERSION:
+    if setting(connection, "prepare_version") != PREPARE_VERSION:
         make_index(connection)
-    todo = _get(connection, "index_todo")
+    todo = setting(connection, "index_todo")
     connection.executemany(
         "INSERT INTO search (search, rowid, text) VALUES ('delete', ?, ?)", [row for row in rows if row[0] > todo]
     )
@@ -71,17 +71,22 @@ def take_from_index(connection: sqlite3.Connection, rows: Iterable[tuple[int, st
 
 def catch_up(connection: sqlite3.Connection, count: int) -> int:
     """Index up to `count` messages that the index lacks, the newest first; return how many it may still lack."""
-    todo = _get(connection, "index_todo")
+    todo = setting(connection, "index_todo")
     rows = connection.execute(
-        "SELECT m.id, m.conversation, c.owner FROM messages m JOIN conversations c ON c.id = m.conversation"
+        "SELECT m.id, coalesce(p.origin, c.id), coalesce(p.owner, c.owner) FROM messages m"
+        " JOIN conversations c ON c.id = m.conversation LEFT JOIN purges p ON p.conversation = c.id"
         " WHERE m.kind = 0 AND m.id <= ? ORDER BY m.id DESC LIMIT ?",
         (todo, count),
     ).fetchall()
-    messages = load(connection, [row[0] for row in rows])
-    texts = [(id_, row_text(prepared_text(messages[id_].message), number, owner)) for id_, number, owner in rows]
+    messages = load_readable(connection, [row[0] for row in rows])
+    texts = [
+        (id_, row_text(prepared_text(messages[id_].message), number, owner))
+        for id_, number, owner in rows
+        if id_ in messages
+    ]
     connection.executemany("INSERT INTO search (rowid, text) VALUES (?, ?)", texts)
     left = rows[-1][0] - 1 if len(rows) == count else 0
-    _set(connection, "index_todo", left)
+    set_setting(connection, "index_todo", left)
     return left
 
 
@@ -117,9 +122,9 @@ class Index(Part):
     def index_backlog(self) -> int:
         """Return how many messages the index still lacks, at most, because the text preparation has changed."""
         with self._db.read() as connection:
-            if _get(connection, "prepare_version") != PREPARE_VERSION:
+            if setting(connection, "prepare_version") != PREPARE_VERSION:
                 return int(connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
-            return _get(connection, "index_todo")
+            return setting(connection, "index_todo")
 
     def rebuild_index(self) -> None:
         """Make the index anew, in many short transactions; others may read and write meanwhile."""
@@ -187,15 +192,3 @@ def _varint(data: bytes) -> int:
     for byte in data:
         value = value << 7 | byte & 0x7F
     return value
-
-
-def _get(connection: sqlite3.Connection, key: str) -> int:
-    row = connection.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
-    return int(row[0]) if row else 0
-
-
-def _set(connection: sqlite3.Connection, key: str, value: int) -> None:
-    connection.execute(
-        "INSERT INTO settings (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
-        (key, str(value)),
-    )

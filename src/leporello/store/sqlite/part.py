@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from leporello.store.sqlite.connection import Database
 
 CHUNK: Final = 400  # values in one IN (...)
+LATEST: Final = 1e11  # seconds since the epoch: the year 5138
 
 
 class Part:
@@ -41,14 +42,26 @@ class Conversation:
         return self.id, self.revision
 
 
+_COLUMNS = "id, owner, next_seq, chain, revision, ended IS NOT NULL"
+
+
 def find(connection: sqlite3.Connection, key: str, owner: str) -> Conversation | None:
     """Return a conversation, or None."""
     row = connection.execute(
-        "SELECT id, owner, next_seq, chain, revision, ended IS NOT NULL FROM conversations WHERE owner = ? AND key = ?",
+        f"SELECT {_COLUMNS} FROM conversations WHERE owner = ? AND key = ?",  # noqa: S608 - constants
         (checked(owner), checked(key)),
     ).fetchone()
-    if row is None:
-        return None
+    return _conversation(row) if row else None
+
+
+def by_number(connection: sqlite3.Connection, number: int) -> Conversation:
+    """Return a conversation that is there, by its number."""
+    return _conversation(
+        connection.execute(f"SELECT {_COLUMNS} FROM conversations WHERE id = ?", (number,)).fetchone()  # noqa: S608 - constants
+    )
+
+
+def _conversation(row: tuple[Any, ...]) -> Conversation:
     id_, owner, next_seq, chain, revision, ended = row
     return Conversation(id=id_, owner=owner, next_seq=next_seq, chain=chain, revision=revision, ended=bool(ended))
 
@@ -80,6 +93,39 @@ def column_text(value: Any) -> str:
     if not isinstance(value, str):
         return ""
     return value if value.isascii() else value.encode("utf-8", "replace").decode()
+
+
+def is_time(value: Any) -> bool:
+    """Tell whether a value is a time that can be compared and shown."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and -LATEST < value < LATEST
+
+
+def time_of(value: Any) -> float:
+    """Return the time in a column; what is none, as an earlier version may have imported it, is the epoch."""
+    return float(value) if is_time(value) else 0.0
+
+
+def meta_of(text: Any) -> dict[str, Any]:
+    """Return what is noted in a column about a conversation; what is no JSON object is nothing."""
+    try:
+        noted = json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        return {}
+    return noted if isinstance(noted, dict) else {}
+
+
+def setting(connection: sqlite3.Connection, key: str) -> int:
+    """Return a number that the store keeps about itself; 0 when it was never set."""
+    row = connection.execute("SELECT value FROM settings WHERE key = ?", (key,)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def set_setting(connection: sqlite3.Connection, key: str, value: int) -> None:
+    """Note a number about the store itself."""
+    connection.execute(
+        "INSERT INTO settings (key, value) VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET value = excluded.value",
+        (key, str(value)),
+    )
 
 
 def to_json(value: Any) -> str:

@@ -4,12 +4,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import StoreError
 from leporello.store.codec import UNREADABLE, decode, payload_keys
 from leporello.store.protocol import Stored
-from leporello.store.sqlite.part import chunks, placeholders
+from leporello.store.sqlite.part import chunks, placeholders, time_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -36,6 +37,18 @@ def load(connection: sqlite3.Connection, ids: Sequence[int], *, owner: str | Non
     wanted = [rows[id_] for id_ in ids if id_ in rows and owner in {None, rows[id_][-1]}]
     payloads = load_payloads(connection, [row[12] for row in wanted])
     return {row[0]: _stored(row, payloads) for row in wanted}
+
+
+def load_readable(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, Stored]:
+    """Fetch messages by their number; those that are damaged are left out."""
+    try:
+        return load(connection, ids)
+    except StoreError:
+        found: dict[int, Stored] = {}
+        for number in ids:
+            with suppress(StoreError):
+                found |= load(connection, [number])
+        return found
 
 
 def load_payloads(connection: sqlite3.Connection, refs: Iterable[str | None]) -> dict[bytes, bytes]:
@@ -70,7 +83,7 @@ def _stored(row: tuple[Any, ...], payloads: dict[bytes, bytes]) -> Stored:
         role=role,
         name=name,
         tool=tool,
-        time=time,
+        time=time_of(time),
         tokens=tokens,
         fingerprint=fingerprint.hex(),
         superseded=bool(state),
