@@ -29,3 +29,18 @@ ALTER TABLE requests_now RENAME TO requests;
 CREATE UNIQUE INDEX requests_number ON requests (conversation, number);
 
 CREATE INDEX requests_reason ON requests (conversation, reason, number, cost_usd);
+
+CREATE TRIGGER messages_moved AFTER UPDATE OF conversation ON messages
+WHEN NEW.kind = 0 AND NEW.conversation <> OLD.conversation
+BEGIN
+    UPDATE conversations SET
+        live = live - (OLD.state = 0),
+        live_tokens = live_tokens - (OLD.state = 0) * OLD.tokens,
+        superseded = superseded - (OLD.state = 1)
+    WHERE id = OLD.conversation;
+    UPDATE conversations SET
+        live = live + (NEW.state = 0),
+        live_tokens = live_tokens + (NEW.state = 0) * NEW.tokens,
+        superseded = superseded + (NEW.state = 1)
+    WHERE id = NEW.conversation;
+END;
