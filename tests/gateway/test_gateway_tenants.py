@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import logging
 import os
 import socket
 import threading
@@ -273,6 +275,27 @@ class TestShares:
             assert await lane.run(None, lambda: "three") == "three"
 
         asyncio.run(story())
+
+    def test_work_that_fails_for_a_client_that_left_is_noted(self, caplog: pytest.LogCaptureFixture) -> None:
+        caplog.set_level(logging.INFO, "leporello.gateway")
+
+        async def story() -> None:
+            begun, gate = threading.Event(), threading.Event()
+
+            def work() -> None:
+                begun.set()
+                gate.wait(20)
+                raise Refused(413, "too\nlong")
+
+            task = asyncio.ensure_future(Lane().run(None, work))
+            await asyncio.to_thread(begun.wait, 20)
+            task.cancel()
+            gate.set()
+            assert isinstance((await asyncio.gather(task, return_exceptions=True))[0], asyncio.CancelledError)
+
+        asyncio.run(story())
+        gc.collect()
+        assert [record.getMessage() for record in caplog.records] == ["work for a client that left failed: too␊long"]
 
     def test_work_that_was_begun_is_carried_to_its_end(self) -> None:
         async def story() -> None:

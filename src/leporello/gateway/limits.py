@@ -7,12 +7,14 @@ has a lane of a few threads instead; what it asks beyond that waits, and the oth
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from leporello.gateway.errors import Refused
+from leporello.messages.visible import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Any
 
 T = TypeVar("T")
+_log = logging.getLogger("leporello.gateway")
 
 BODIES_HELD: Final = 4
 """How many bodies of the greatest length the running requests of one key may have together."""
@@ -133,9 +136,11 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
             await asyncio.wait({task})
         except asyncio.CancelledError as error:
             cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    return task.result()
+    if cancelled is None:
+        return task.result()
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.info("work for a client that left failed: %s", one_line(str(error)))
+    raise cancelled
 
 
 async def _in_thread(loop: asyncio.AbstractEventLoop, executor: Executor | None, function: Callable[[], T]) -> T:
