@@ -1,9 +1,9 @@
-"""Files of strangers, mutated without end: an answer or an error that says what is wrong, soon, in bounded memory.
+"""Files and answers of strangers, mutated without end: an answer or an error that says what is wrong, soon, in bounds.
 
-Each target reads one kind of file. To add one, write a function that takes a file's bytes and a folder to work in, and
-enter it in TARGETS with some seeds. A mutated file counts as survived when the target returns or raises a
+Each target reads one kind of file, or a provider's answer. To add one, write a function that takes bytes and a folder
+to work in, and enter it in TARGETS with some seeds. Mutated bytes count as survived when the target returns or raises a
 `LeporelloError`; anything else, more than `SECONDS` of processor time, or more than `MEGABYTES` of additional memory is
-a failure, and the file is shown.
+a failure, and the bytes are shown.
 
 `LEPORELLO_SOAK=1` runs it for `LEPORELLO_FUZZ_SECONDS`, an hour when that is not set; `LEPORELLO_FUZZ_SEED` repeats a
 run.
@@ -23,17 +23,26 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
+from leporello import ContextCompressor, Session
 from leporello.cli.sessions_import import read_in
 from leporello.config.load import check_file
 from leporello.errors import LeporelloError
+from leporello.gateway.reading import read_events, read_whole
+from leporello.gateway.sse import Events
+from leporello.llm.errors import classify
+from leporello.messages import tool_result, violations
+from leporello.messages.visible import one_line
 from leporello.plugins.manifest import read_manifest
+from leporello.session import turn
 from leporello.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from leporello.session.answers import Answered
+
 SOAK: Final = bool(os.environ.get("LEPORELLO_SOAK"))
-DURATION: Final = float(os.environ.get("LEPORELLO_FUZZ_SECONDS", "3600")) if SOAK else 9.0
+DURATION: Final = float(os.environ.get("LEPORELLO_FUZZ_SECONDS", "3600")) if SOAK else 15.0
 SEED: Final = int(os.environ.get("LEPORELLO_FUZZ_SEED", "0")) or (time.time_ns() if SOAK else 1)
 SECONDS: Final = 1.0
 MEGABYTES: Final = 256
@@ -85,6 +94,42 @@ def configuration(data: bytes, folder: Path) -> None:
         str(problem)
 
 
+def answer(data: bytes, _folder: Path) -> None:
+    """Read a provider's whole answer and record it; or read the same bytes as a refusal."""
+    record(read_whole(data))
+    refusal = classify(APIError(data.decode(errors="replace")), provider="openai")
+    assert "\n" not in one_line(str(refusal))
+
+
+def stream(data: bytes, _folder: Path) -> None:
+    """Read a streamed answer in pieces: every byte is passed on, and what can be read is recorded."""
+    events, passed = Events(), b""
+    for start in range(0, len(data), 997):
+        passed += b"".join(event.raw for event in events.feed(data[start : start + 997]))
+    assert passed + events.rest == data
+    record(read_events(data))
+
+
+class APIError(Exception):
+    """What a client raises for a refusal."""
+
+    status_code = 400
+
+
+def record(answered: Answered | None) -> None:
+    """Record an answer in a session, as the gateway does; it must be possible to go on."""
+    if answered is None:
+        return
+    with Session.open("fuzz", engine=ContextCompressor(8_000), store=":memory:", config={}) as session:
+        session.add({"role": "user", "content": "Go on."})
+        session.request()
+        session._drive(turn.recording(session._talk, answered))
+        for call in session.calls:
+            session.add(tool_result(call, "done"))
+        assert not violations(session.request()["messages"], "openai")
+        assert session.usage().messages > 0
+
+
 # seeds
 
 
@@ -127,6 +172,54 @@ plugins:
   paths: [a, 'b']
 """
 
+CALL = {"index": 0, "id": "c1", "type": "function", "function": {"name": "run", "arguments": '{"a": 1}'}}
+USAGE = {"prompt_tokens": 10, "completion_tokens": 2, "prompt_tokens_details": {"cached_tokens": 4}}
+TEXT = {"type": "text", "text": "Yes."}
+
+
+def json_bytes(*values: Any) -> tuple[bytes, ...]:
+    return tuple(json.dumps(value).encode() for value in values)
+
+
+def chunk(**choice: Any) -> dict[str, Any]:
+    return {"id": "a", "model": "m", "choices": [{"index": 0, **choice}]}
+
+
+def as_stream(*events: dict[str, Any]) -> bytes:
+    return b"".join(f"event: {event.get('type', 'x')}\ndata: {json.dumps(event)}\n\n".encode() for event in events)
+
+
+ANSWERS = json_bytes(
+    chunk(message={"role": "assistant", "content": "Yes.", "tool_calls": [CALL]}) | {"usage": USAGE},
+    {
+        "type": "message",
+        "role": "assistant",
+        "stop_reason": "tool_use",
+        "content": [
+            {"type": "thinking", "thinking": "hm", "signature": "s"},
+            TEXT,
+            {"type": "tool_use", "id": "t", "name": "run", "input": {"a": 1}},
+        ],
+        "usage": {"input_tokens": 3, "cache_read_input_tokens": 4, "output_tokens": 2},
+    },
+    {"error": {"message": "maximum context length is 8192 tokens, you sent 9000. Try again in 1.5s."}},
+)
+STREAMS = (
+    as_stream(
+        chunk(delta={"role": "assistant", "content": "Yes."}),
+        chunk(delta={"tool_calls": [CALL]}),
+        chunk(delta={}, finish_reason="tool_calls") | {"usage": USAGE},
+    )
+    + b"data: [DONE]\n\n",
+    as_stream(
+        {"type": "message_start", "message": {"id": "b", "usage": {"input_tokens": 3}}},
+        {"type": "content_block_start", "index": 0, "content_block": TEXT},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": " Really."}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
+        {"type": "message_stop"},
+    ),
+)
+
 
 class Fuzzed(NamedTuple):
     """What is read, and what the mutations begin with."""
@@ -139,6 +232,8 @@ TARGETS: Final = {
     "an import": Fuzzed(import_file, (exported(), PLAIN, exported() + b"\n" + exported().replace(b'"c"', b'"d"', 1))),
     "a manifest": Fuzzed(manifest, (MANIFEST,)),
     "a configuration": Fuzzed(configuration, (CONFIGURATION,)),
+    "an answer": Fuzzed(answer, ANSWERS),
+    "a stream": Fuzzed(stream, STREAMS),
 }
 
 

@@ -39,10 +39,11 @@ _LONGEST = 20_000
 
 _NO_STATUS = 600
 _WAITS = re.compile(
-    r"(?:try again|retry|wait)(?: again)? (?:in|after|for) ~?((?:[\d.]+ ?(?:ms|h|m|s)[a-z]* ?)+)", re.IGNORECASE
+    r"(?:try again|retry|wait)(?: again)? (?:in|after|for) ~?((?:[\d.]{1,16} ?(?:ms|h|m|s)[a-z]{0,8} ?){1,4})",
+    re.IGNORECASE,
 )
-_DELAY_FIELD = re.compile(r"retrydelay: ([\d.]+s)")
-_UNIT = re.compile(r"([\d.]+) ?(ms|h|m|s)", re.IGNORECASE)
+_DELAY_FIELD = re.compile(r"retrydelay: ([\d.]{1,16}s)")
+_UNIT = re.compile(r"([\d.]{1,16}) ?(ms|h|m|s)", re.IGNORECASE)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TAGS = re.compile(r"<(?:script|style).*?</(?:script|style)>|<[^>]+>", re.DOTALL | re.IGNORECASE)
 

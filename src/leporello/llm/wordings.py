@@ -148,7 +148,7 @@ OUTPUT = _any(
     rf"could not finish the message because {_MAX_TOKENS} or model output limit was reached",
 )
 
-_NUMBER = r"(\d[\d,]*)"
+_NUMBER = r"(?<!\d)(\d[\d,]{0,15})"  # of bounded length, so that time stays linear
 _SUMS = (
     # input + output > window
     re.compile(rf"{_NUMBER}\s*\+\s*{_NUMBER}\s*>\s*{_NUMBER}"),
