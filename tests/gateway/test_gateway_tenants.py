@@ -258,7 +258,7 @@ class TestShares:
 
     def test_who_waits_for_a_model_does_not_compute(self) -> None:
         async def story() -> None:
-            lane = Lane(1)
+            lane = Lane(Lanes(), 1)
             answered, asked = threading.Event(), threading.Event()
 
             def waiting() -> str:
@@ -276,6 +276,53 @@ class TestShares:
 
         asyncio.run(story())
 
+    def test_a_key_that_computes_all_the_time_has_one_thread(self) -> None:
+        now = 0.0
+
+        async def story() -> None:
+            nonlocal now
+            lane = Lane(Lanes(), clock=lambda: now)
+
+            def work() -> None:
+                nonlocal now
+                now += 1
+
+            assert not lane.is_heavy
+            for _ in range(8):
+                await lane.run(None, work)
+            assert lane.is_heavy
+            running = most = 0
+
+            def counted() -> None:
+                nonlocal running, most
+                running += 1
+                most = max(most, running)
+                running -= 1
+
+            await asyncio.gather(*(lane.run(None, counted) for _ in range(8)))
+            assert most == 1
+            now += 60
+            assert not lane.is_heavy
+
+        asyncio.run(story())
+
+    def test_what_a_model_takes_is_not_computed(self) -> None:
+        now = 0.0
+
+        async def story() -> None:
+            nonlocal now
+            lane = Lane(Lanes(), clock=lambda: now)
+
+            def waiting() -> None:
+                nonlocal now
+                with lane.idle():
+                    now += 60
+
+            await lane.run(None, waiting)
+            assert not lane.is_heavy
+
+        asyncio.run(story())
+
     def test_work_that_fails_for_a_client_that_left_is_noted(self, caplog: pytest.LogCaptureFixture) -> None:
         caplog.set_level(logging.INFO, "leporello.gateway")
 
@@ -287,7 +334,7 @@ class TestShares:
                 gate.wait(20)
                 raise Refused(413, "too\nlong")
 
-            task = asyncio.ensure_future(Lane().run(None, work))
+            task = asyncio.ensure_future(Lanes().of("mallory").run(None, work))
             await asyncio.to_thread(begun.wait, 20)
             task.cancel()
             gate.set()
@@ -299,7 +346,7 @@ class TestShares:
 
     def test_work_that_was_begun_is_carried_to_its_end(self) -> None:
         async def story() -> None:
-            lane = Lane(1)
+            lane = Lane(Lanes(), 1)
             begun, gate, done = threading.Event(), threading.Event(), threading.Event()
 
             def work() -> None:
