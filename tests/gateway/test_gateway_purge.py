@@ -6,16 +6,16 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 from leporello.gateway import house
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from leporello.testing.model_server import ModelServer
+    import pytest
     from tests.gateway.conftest import Gateway
+
+    from leporello.testing.model_server import ModelServer
 
 
 def test_what_was_deleted_leaves_the_file_while_the_gateway_runs(
