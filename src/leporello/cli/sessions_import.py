@@ -64,7 +64,7 @@ def _opened(file: Path) -> AbstractContextManager[BinaryIO]:
 
 
 def _lines(stream: BinaryIO, file: Path) -> Iterator[tuple[int, str]]:
-    """Yield the lines of a file that hold anything, with their numbers; at most one of them is in memory."""
+    """Yield the lines of a file that hold anything, with their numbers."""
     number = 0
     try:
         while line := stream.readline(_LONGEST_LINE + 1):

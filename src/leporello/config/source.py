@@ -98,14 +98,17 @@ class _TooMuchError(Exception):
 class _BoundedComposer(Composer):
     """Stops at the first value too many; until then nothing behind it is read."""
 
-    count = 0
+    count = level = 0
 
     def compose_node(self, parent: Any, index: Any) -> Any:
         """Compose one value, with those inside it."""
         self.count += 1
-        if self.count > MAX_VALUES or self.depth >= MAX_DEPTH:
+        self.level += 1
+        if self.count > MAX_VALUES or self.level > MAX_DEPTH:
             raise _TooMuchError(self.parser.peek_event().start_mark.line + 1)
-        return super().compose_node(parent, index)
+        node = super().compose_node(parent, index)
+        self.level -= 1
+        return node
 
 
 def _broken(error: YAMLError, text: str, file: Path | str | None) -> ConfigError:
