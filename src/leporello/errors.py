@@ -12,6 +12,7 @@
     ├── StoreError               the store cannot be read or written: what, where, and what to do
     │   ├── StoreBusyError       another process held the lock for too long
     │   └── StaleWindowError     somebody else replaced the window first
+    ├── TranscriptError          a file of conversations that cannot be read: which, where, and what to do
     ├── QueryError               a search that cannot be made: a broken expression, cursor or limit
     ├── MissingExtraError        a part that is not installed, and how to install it
     ├── ToolError                a tool of the agent cannot do what was asked; the model reads the text
@@ -121,6 +122,15 @@ class StoreBusyError(StoreError):
 
 class StaleWindowError(StoreError):
     """The window was replaced since it was read; read it again and decide anew."""
+
+
+class TranscriptError(LeporelloError):
+    """A file of conversations that cannot be read."""
+
+    def __init__(self, problem: str, *, file: Path | str, hint: str = "") -> None:
+        self.problem = problem
+        self.file = file
+        super().__init__(f"{file}: {problem}" + (f" {hint}" if hint else ""))
 
 
 class QueryError(LeporelloError):
