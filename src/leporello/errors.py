@@ -13,6 +13,7 @@
     │   ├── StoreBusyError       another process held the lock for too long
     │   └── StaleWindowError     somebody else replaced the window first
     ├── TranscriptError          a file of conversations that cannot be read: which, where, and what to do
+    ├── GateError                a condition on a replay's figures that cannot be read
     ├── QueryError               a search that cannot be made: a broken expression, cursor or limit
     ├── MissingExtraError        a part that is not installed, and how to install it
     ├── ToolError                a tool of the agent cannot do what was asked; the model reads the text
@@ -131,6 +132,10 @@ class TranscriptError(LeporelloError):
         self.problem = problem
         self.file = file
         super().__init__(f"{file}: {problem}" + (f" {hint}" if hint else ""))
+
+
+class GateError(LeporelloError):
+    """A condition on the figures of a replay that cannot be read; the text says how to write one."""
 
 
 class QueryError(LeporelloError):
