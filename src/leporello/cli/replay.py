@@ -121,7 +121,7 @@ def _checked_engines(text: str) -> list[str]:
     return names
 
 
-def _settings(model: str, provider: str, window: int | None, cuts: Any, beside: str, engines: list[str]) -> Settings:
+def _settings(model: str, provider: str, window: int | None, cuts: Any, beside: str) -> Settings:
     from leporello.proof import Settings
     from leporello.proof.baselines import AT_EQUAL_TOKENS
     from leporello.tokens import window_of
