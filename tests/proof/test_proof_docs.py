@@ -1,0 +1,54 @@
+"""The pages about replaying are true: their commands run, their code holds."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
+COMMAND = re.compile(r"^\$ leporello (.*)$", re.MULTILINE)
+
+
+def code_of(page: str) -> str:
+    return "\n".join(PYTHON.findall((DOCS / page).read_text("utf-8")))
+
+
+def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    home = {"LEPORELLO_HOME": str(folder / "home"), "PATH": ""}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder, env=home)
+
+
+def test_the_worked_example_holds(tmp_path: Path) -> None:
+    done = run(code_of("explanation/needed-later.md"), tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_planted_another_figure_in_the_example_fails(tmp_path: Path) -> None:
+    code = code_of("explanation/needed-later.md")
+    assert "(3, 0, 0)" in code
+    assert run(code.replace("(3, 0, 0)", "(3, 1, 0)"), tmp_path).returncode == 1
+
+
+def test_the_commands_and_the_code_of_the_how_to_run(tmp_path: Path) -> None:
+    page = (DOCS / "how-to" / "replay.md").read_text("utf-8")
+    home = {"LEPORELLO_HOME": str(tmp_path / "home"), "PATH": ""}
+    commands = COMMAND.findall(page)
+    assert len(commands) >= 5
+    for command in commands:
+        call = [sys.executable, "-m", "leporello", *shlex.split(command)]
+        done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=tmp_path, env=home)
+        assert done.returncode == 0, (command, done.stderr)
+    assert (tmp_path / "replay.html").stat().st_size > 10_000
+    done = run(code_of("how-to/replay.md"), tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert 0 < float(done.stdout) <= 1
+
+
+def test_the_picture_is_there() -> None:
+    page = (DOCS / "how-to" / "replay.md").read_text("utf-8")
+    (picture,) = re.findall(r"!\[.*?\]\((.*?)\)", page)
+    assert (DOCS / "how-to" / picture).read_bytes().startswith(b"\x89PNG")
