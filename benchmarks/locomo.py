@@ -220,7 +220,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def left_out(talks: list[Conversation]) -> int:
-    """Print what each conversation gets with the weights that are best for the others; tell whether the bars are met."""
+    """Print what each conversation gets with the weights that are best for the others; tell if the bars are met."""
     finds = {talk.name: stored(talk) for talk in talks}
     tallies = {weights: {talk.name: weighed(talk, finds[talk.name], weights) for talk in talks} for weights in GRID}
     total = Tally()

@@ -78,6 +78,10 @@ def test_an_engine_that_does_not_exist_is_told_before_anything_is_read(leporello
     assert "nobody" in done.err
 
 
+def test_recorded_summaries_need_recorded_cuts(leporello: Any, session: Path) -> None:
+    assert "--cuts recorded" in leporello("replay", session, "--engines", "recorded").err
+
+
 def test_an_unknown_baseline_is_told(leporello: Any, session: Path) -> None:
     done = leporello("replay", session, "--beside", "magic")
     assert done.code == 2

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 DOCS = Path(__file__).parents[2] / "docs"
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^\$ leporello (.*)$", re.MULTILINE)
@@ -19,11 +21,18 @@ def code_of(page: str) -> str:
 
 def run(code: str, folder: Path) -> subprocess.CompletedProcess[str]:
     home = {"LEPORELLO_HOME": str(folder / "home"), "PATH": ""}
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder, env=home)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=folder, env=home
+    )
 
 
 def test_the_worked_example_holds(tmp_path: Path) -> None:
     done = run(code_of("explanation/needed-later.md"), tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_code_of_the_reference_runs(tmp_path: Path) -> None:
+    done = run(code_of("reference/proof.md"), tmp_path)
     assert done.returncode == 0, done.stderr
 
 
@@ -33,6 +42,7 @@ def test_planted_another_figure_in_the_example_fails(tmp_path: Path) -> None:
     assert run(code.replace("(3, 0, 0)", "(3, 1, 0)"), tmp_path).returncode == 1
 
 
+@pytest.mark.slow
 def test_the_commands_and_the_code_of_the_how_to_run(tmp_path: Path) -> None:
     page = (DOCS / "how-to" / "replay.md").read_text("utf-8")
     home = {"LEPORELLO_HOME": str(tmp_path / "home"), "PATH": ""}

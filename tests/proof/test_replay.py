@@ -240,6 +240,17 @@ def test_planted_an_engine_that_drops_turns_is_named_with_what_it_lost() -> None
     assert "(message " in lost
 
 
+def test_a_secret_that_was_lost_is_not_quoted() -> None:
+    from leporello.proof.findings import Watch
+    from leporello.proof.probes import Probe, Probed
+
+    key = "sk-ant-api03-" + "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
+    lost = Probed(probe=Probe(kind="value", text=key, cue="", at=3), retained=False)
+    (finding,) = Watch([]).findings([lost], requests=1)
+    assert "(message 3)" in finding
+    assert key not in finding
+
+
 def test_planted_an_engine_that_garbles_a_path_is_named() -> None:
     (garbled,) = named(found_with(lambda window: Planted(window, rewritten(garble))), "garbled")
     assert "src/habrour/" in garbled
@@ -254,6 +265,23 @@ def test_planted_an_engine_whose_blocks_are_empty_is_named() -> None:
 def test_planted_an_engine_that_breaks_the_prefix_all_the_time_is_named() -> None:
     assert "folds in" in named(found_with(Thrashing), "prefix")[0]
     assert named(found_with(ContextCompressor), "prefix") == []
+
+
+class Growing(ContextCompressor):
+    """Returns more than it was given."""
+
+    def compress(self, messages: list[Message], *args: Any, **options: Any) -> list[Message]:
+        return [
+            messages[0],
+            {"role": "user", "content": "word " * 40_000},
+            {"role": "assistant", "content": "."},
+            *messages[1:],
+        ]
+
+
+def test_planted_an_engine_whose_compactions_are_of_no_use_is_named() -> None:
+    (refused,) = named(found_with(Growing), "refused")
+    assert "not smaller" in refused
 
 
 def test_a_prefix_that_moves_without_a_fold_is_named() -> None:

@@ -85,6 +85,8 @@ def command(
 
     conditions = parse(gate) if gate else []
     names = _checked_engines(engines)
+    if "recorded" in names and cuts != "recorded":
+        raise click.BadParameter("recorded summaries are seen with --cuts recorded only.", param_hint="--engines")
     settings = replace(_settings(model, provider, window, cuts, beside), probes=probes)
     skipped: list[Skipped] = []
     transcripts = (one for file in files for one in read_transcripts(file, on_skip=skipped.append))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from leporello.messages import fingerprint, is_system, role_of, text_of
 from leporello.proof.units import Units, units_of
 from leporello.proof.values import content_words, values_in
+from leporello.redact import redact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,6 +33,7 @@ class Watch:
         self._moved: Counter[str] = Counter()
         self._moved_at: list[int] = []
         self._folds = 0
+        self._refused: Counter[str] = Counter()
 
     def folded(self, window: Sequence[Message], at: int) -> None:
         """Look at the window after a compaction; a value that is cut off is shortened, not garbled."""
@@ -47,14 +49,19 @@ class Watch:
         if made and len(words & content_words(said)) < _FEWEST_WORDS:
             self._empty.append(at)
 
+    def refused(self, reason: str) -> None:
+        """Take down a compaction that came to nothing."""
+        self._refused[reason] += 1
+
     def moved(self, reason: str, at: int) -> None:
         """Take down that the prefix of a request is another one although nothing was folded."""
         self._moved[reason] += 1
         self._moved_at.append(at)
 
     def findings(self, probes: Iterable[Probed], requests: int) -> list[str]:
-        """Return what was found, one sentence each."""
-        return [*self._lost(probes), *self._made_up(), *self._left_empty(), *self._prefix(requests)]
+        """Return what was found, one sentence each, without secrets: reports are passed around."""
+        found = [*self._lost(probes), *self._made_up(), *self._left_empty(), *self._prefix(requests), *self._in_vain()]
+        return [redact(finding) for finding in found]
 
     def _is_made(self, message: Message) -> bool:
         if is_system(message) or role_of(message) == "tool":
@@ -79,6 +86,12 @@ class Watch:
             return []
         often = f"{len(self._empty)} of {self._folds} folds put nothing in the place of what they took out"
         return [f"empty: {often}, the first before message {self._empty[0]}"]
+
+    def _in_vain(self) -> list[str]:
+        if not self._refused:
+            return []
+        (why, _), *_ = self._refused.most_common(1)
+        return [f"refused: {self._refused.total()} compaction(s) could not be used, mostly because {why}"]
 
     def _prefix(self, requests: int) -> list[str]:
         found = []

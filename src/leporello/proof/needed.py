@@ -79,11 +79,11 @@ class Score:
 def cuts_by_growth(messages: Sequence[Message], window: int) -> list[int]:
     """Return the places at which a conversation is looked at turn by turn: they follow from it alone.
 
-    The first is the answer before which the history no longer fits the window; then one wherever it has grown by half
-    a window more.
+    The first is the answer before which the history fills half of the window, where most policies begin to fold; then
+    one wherever it has grown by half a window more.
     """
     cuts: list[int] = []
-    tokens, due = 0, float(window)
+    tokens, due = 0, window / 2
     for at, message in enumerate(messages):
         if role_of(message) == "assistant" and tokens >= due:
             cuts.append(at)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from leporello.messages import Message
+    from leporello.store import Store
     from leporello.transcripts import Transcript
 
 Policy: TypeAlias = str | Callable[[int], ContextEngine]
@@ -183,6 +184,7 @@ class _Replay:
         self._cache = ProviderCache(rules_of, clock=lambda: self._now)
         self._blocks: dict[int, tuple[Message, list[Block]]] = {}
         self._at = 0
+        self._session: Session | None = None
         self.done = Run(
             engine=engine,
             session=transcript.name,
@@ -196,7 +198,8 @@ class _Replay:
         systems = sum(1 for _ in _leading_systems(self.messages))
         store = open_store(":memory:")
         try:
-            with self._session(store, _system(self.messages[:systems])) as session:
+            with self._opened(store, _system(self.messages[:systems])) as session:
+                self._session = session
                 for at in range(systems, len(self.messages)):
                     self._at = at
                     self._turn(session, self.messages[at])
@@ -275,13 +278,13 @@ class _Replay:
             pause = (time.perf_counter() - started) * 1_000
             self.done.longest_pause_ms = max(self.done.longest_pause_ms, pause)
 
-    def _session(self, store: Any, system: str | None) -> Session:
+    def _opened(self, store: Store, system: str | None) -> Session:
         config = configured(self.settings)
         engine: Any = self.policy
         if isinstance(engine, str) and engine in baselines.ENGINES:
             engine = baselines.ENGINES[engine]
         options: dict[str, Any] = {"llm": None} if isinstance(engine, str) else {}
-        session = Session.open(
+        return Session.open(
             self.transcript.name,
             model=self.settings.model,
             provider=self.settings.provider or None,
@@ -293,8 +296,6 @@ class _Replay:
             on_event=self._heard,
             **options,
         )
-        self._session_of = session
-        return session
 
     def _heard(self, event: Event) -> None:
         if isinstance(event, PrefixMoved) and not self._folded_here():
@@ -312,8 +313,10 @@ class _Replay:
             )
         )
         self.done.costs.compactions_usd += event.cost_usd or 0.0
-        if event.status in ("folded", "fallback") and not self.is_baseline:
-            self.watch.folded(self._session_of.window, self._at)
+        if event.status == "refused":
+            self.watch.refused(event.reason)
+        if event.status in ("folded", "fallback") and self._session and not self.is_baseline:
+            self.watch.folded(self._session.window, self._at)
 
 
 def configured(settings: Settings) -> Config:
@@ -329,8 +332,8 @@ def _recorded(transcript: Transcript, messages: list[Message], settings: Setting
     summaries = {one.at: one.summary for one in transcript.compactions}
     systems = list(_leading_systems(messages))
     looked = []
-    for cut in cuts:
-        window: list[Message] = [*systems, {"role": "user", "content": summaries.get(cut.at, "")}]
+    for cut in (cut for cut in cuts if summaries.get(cut.at)):
+        window: list[Message] = [*systems, {"role": "user", "content": summaries[cut.at]}]
         again = tuple(rereads(messages, cut.at, window))
         looked.append(CutScore(at=cut.at, tokens=count_messages(window), score=cut.score(window), rereads=again))
     return Run(
