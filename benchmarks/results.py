@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import re
 import sqlite3
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+_TABLE = re.compile(r"^\| ?---", re.MULTILINE)
 PUBLISHED = Path(__file__).parents[1] / "docs" / "benchmarks.json"
 
 
@@ -75,6 +77,6 @@ def markdown(told: dict[str, Any]) -> str:
     parts.append("\n".join(rows) + "\n")
     for name, one in told["benchmarks"].items():
         printed = one["printed"].strip()
-        body = printed if printed.startswith("|") or "\n|---" in printed else f"```\n{printed}\n```"
+        body = printed if _TABLE.search(printed) else f"```\n{printed}\n```"
         parts.append(f"## {name}\n\n{one['shows'].capitalize()}.\n\n{body}\n")
     return "\n".join(parts)
