@@ -31,20 +31,18 @@ _STORY = """
     clearance and the harbour master confirms each movement twice before the crane operator may start lifting
 """
 _WORDS = tuple(_STORY.split())
-_SYLLABLES = ("ma", "ro", "lin", "to", "vek", "sa", "dun", "pei", "kor", "al", "bis", "fen")
 _STEP, _PAUSE = timedelta(seconds=20), timedelta(minutes=30)
 _FAR, _LONG_PAUSE, _RULE_EVERY, _LINES = 0.35, 40, 9, 24
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Fact:
-    """What the agent saw in a file: a function, a value in it, and the names of the places that it is about."""
+    """What the agent saw in a file: a function, and a value in it."""
 
     path: str
     function: str
     constant: str
     value: int
-    places: tuple[str, str]
 
 
 def coding_session(turns: int, *, seed: int = 7) -> list[Message]:
@@ -111,27 +109,18 @@ class _Author:
             function=f"{verb}_{noun}_{self.random.randint(10, 99)}",
             constant=f"{noun.upper()}_LIMIT_{number}",
             value=self.random.randint(1_000, 99_999),
-            places=(self._place(), self._place()),
         )
 
-    def _place(self) -> str:
-        """Return a name that stands nowhere else: files differ in what they are about, not only in their names."""
-        return "".join(self.random.choice(_SYLLABLES) for _ in range(4))
-
     def _source(self, fact: _Fact) -> str:
-        lines = [
-            f"{fact.constant} = {fact.value}  # agreed between {fact.places[0]} and {fact.places[1]}",
-            "",
-            f"def {fact.function}(entries, limit={fact.constant}):",
-        ]
+        lines = [f"{fact.constant} = {fact.value}", "", f"def {fact.function}(entries, limit={fact.constant}):"]
         for _ in range(_LINES):
-            lines.append(f"    # {self._sentence(5)} at {self.random.choice(fact.places)}")
+            lines.append(f"    # {self._sentence(7)}")
             name = f"{self._noun()}_{self.random.randint(100, 999)}"
             lines.append(f"    {name} = {self._noun()}.get({self.random.randint(10, 99)})")
         return "\n".join(f"{at:4d}  {line}" for at, line in enumerate(lines, 1))
 
     def _tests(self, fact: _Fact, error: str) -> str:
-        passed = [f"{self._test_of(fact)}::test_{self._noun()}_{n} PASSED {' '.join(fact.places)}" for n in range(12)]
+        passed = [f"{self._test_of(fact)}::test_{self._noun()}_{n} PASSED" for n in range(12)]
         return "\n".join([*passed, f"{self._test_of(fact)}::test_{fact.function} FAILED", error, "1 failed, 12 passed"])
 
     def _test_of(self, fact: _Fact) -> str:
