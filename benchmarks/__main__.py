@@ -1,12 +1,22 @@
-"""Run all benchmarks, or those that are named: `python -m benchmarks [NAME ...] [--data PATH]`."""
+"""Run all benchmarks, or those that are named: `python -m benchmarks [NAME ...] [--data PATH] [--out FOLDER]`.
+
+What they print is also written to a dated JSON file and a Markdown page in FOLDER.
+"""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
+import shutil
 import sys
+import time
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from typing import Any
+
+from benchmarks.results import PUBLISHED, Result, write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +46,7 @@ BENCHMARKS = {
     "startup": Benchmark(shows="start-up of the command line, beside a bare Python"),
     "gateway": Benchmark(shows="the gateway under load, beside calling the model server directly"),
     "gateway_tenants": Benchmark(shows="what two keys notice of a hostile third, beside being alone"),
+    "proof": Benchmark(shows="cost, needed later and probes of engines and baselines", data=""),
     "locomo": Benchmark(shows="natural-language recall, beside plain FTS5", data="locomo", needs_data=True),
 }
 
@@ -44,20 +55,51 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help=f"which ones (default: all): {', '.join(BENCHMARKS)}")
     parser.add_argument("--data", type=Path, help="a folder of real conversations; never copied")
+    parser.add_argument("--out", type=Path, default=Path("bench-results"), help="a folder (default: %(default)s)")
+    parser.add_argument("--publish", action="store_true", help="make docs/benchmarks.md of this run, with `make docs`")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - BENCHMARKS.keys():
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
-    status = 0
+    results: dict[str, Result] = {}
     for name in arguments.names or BENCHMARKS:
-        benchmark = BENCHMARKS[name]
-        print(f"\n## {name}: {benchmark.shows}\n", flush=True)
-        if benchmark.needs_data and not arguments.data:
+        print(f"\n## {name}: {BENCHMARKS[name].shows}\n", flush=True)
+        results[name] = run(name, arguments.data)
+    files = write(results, arguments.out)
+    for file in files:
+        print(f"wrote {file}")
+    if arguments.publish:
+        shutil.copyfile(files[0], PUBLISHED)
+    return 0 if all(result.met for result in results.values()) else 1
+
+
+def run(name: str, data: Path | None) -> Result:
+    """Run one benchmark, and keep what it prints."""
+    benchmark = BENCHMARKS[name]
+    heard = Tee(sys.stdout)
+    started = time.perf_counter()
+    with contextlib.redirect_stdout(heard):
+        if benchmark.needs_data and not data:
             print("needs --data")
-            continue
-        with_data = arguments.data and benchmark.data is not None
-        options = ["--data", str(arguments.data / benchmark.data)] if with_data else []
-        status |= int(import_module(f"benchmarks.{name}").main(options))
-    return status
+            status = 0
+        else:
+            options = ["--data", str(data / benchmark.data)] if data and benchmark.data is not None else []
+            status = int(import_module(f"benchmarks.{name}").main(options))
+    seconds = round(time.perf_counter() - started, 1)
+    return Result(shows=benchmark.shows, printed=heard.getvalue(), met=status == 0, seconds=seconds)
+
+
+class Tee(io.StringIO):
+    """Keeps what is printed, and prints it."""
+
+    def __init__(self, screen: Any) -> None:
+        super().__init__()
+        self._screen = screen
+
+    def write(self, text: str) -> int:
+        """Print and keep."""
+        self._screen.write(text)
+        self._screen.flush()
+        return super().write(text)
 
 
 if __name__ == "__main__":

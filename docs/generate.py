@@ -7,9 +7,12 @@ To add a page, write a function that returns its whole text and enter it in PAGE
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from benchmarks.results import PUBLISHED, markdown
 
 from leporello.config.fields import Key, keys
 from leporello.config.keys import VARIABLES
@@ -132,7 +135,13 @@ def _row(*cells: str) -> str:
 
 
 # path below docs/ -> the function that returns the page
+def benchmarks() -> str:
+    """Return the page of the published run of the benchmarks."""
+    return markdown(json.loads(PUBLISHED.read_text("utf-8")))
+
+
 PAGES: dict[str, Callable[[], str]] = {
+    "benchmarks.md": benchmarks,
     "reference/configuration.md": configuration,
 }
 

@@ -12,6 +12,8 @@
     ├── StoreError               the store cannot be read or written: what, where, and what to do
     │   ├── StoreBusyError       another process held the lock for too long
     │   └── StaleWindowError     somebody else replaced the window first
+    ├── TranscriptError          a file of conversations that cannot be read: which, where, and what to do
+    ├── GateError                a condition on a replay's figures that cannot be read
     ├── QueryError               a search that cannot be made: a broken expression, cursor or limit
     ├── MissingExtraError        a part that is not installed, and how to install it
     ├── ToolError                a tool of the agent cannot do what was asked; the model reads the text
@@ -125,6 +127,19 @@ class StoreBusyError(StoreError):
 
 class StaleWindowError(StoreError):
     """The window was replaced since it was read; read it again and decide anew."""
+
+
+class TranscriptError(LeporelloError):
+    """A file of conversations that cannot be read."""
+
+    def __init__(self, problem: str, *, file: Path | str, hint: str = "") -> None:
+        self.problem = problem
+        self.file = file
+        super().__init__(f"{file}: {problem}" + (f" {hint}" if hint else ""))
+
+
+class GateError(LeporelloError):
+    """A condition on the figures of a replay that cannot be read; the text says how to write one."""
 
 
 class QueryError(LeporelloError):

@@ -26,8 +26,10 @@ COMMANDS = {
     "gc": "Delete what is older than you want to keep it; shows it first.",
     "grep": "Search every stored message, folded or not.",
     "plugins": "Choose, list, create and check context engines.",
+    "replay": "Drive context policies through transcripts: cost, what is kept, what is lost.",
     "serve": "Serve conversations over HTTP, to clients in any language.",
     "sessions": "List, show, export, import and delete stored conversations.",
+    "usage": "Say what was spent, and what folding and caching saved.",
     "verify": "Prove that nothing is lost.",
 }
 

@@ -322,7 +322,14 @@ def unwritten(talk: Conversation) -> list[Request]:
 
 def _row(talk: Conversation, sent: Sent, **more: Any) -> Request:
     """Return the row of a request."""
-    report = {"tokens": sent.tokens, "tools": _tools(talk).tokens, "prefix": sent.moved, **more.pop("report", {})}
+    report = {
+        "tokens": sent.tokens,
+        "tools": _tools(talk).tokens,
+        "prefix": sent.moved,
+        "model": sent.route.model,
+        "provider": sent.route.provider,
+        **more.pop("report", {}),
+    }
     return Request(reason=REQUEST, keep=0, added=(), prefix=sent.prefix, report=report, **more)
 
 

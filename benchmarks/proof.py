@@ -1,0 +1,124 @@
+"""What the engines and the baselines cost, keep and lose: conversations joined to 100,000 and 200,000 tokens.
+
+    python -m benchmarks.proof [--data PATH] [--long] [--json FILE]
+
+Without data: sessions of the project's own generator (`leporello.testing.coding_session`), which is said so; with
+--long one of a million tokens, too. With data: the conversations of `tau-bench` and `claude-code` below PATH, joined.
+The bars: lcm loses nothing, finds nine of ten by cue, and costs at most 1.1 times masking and 0.9 times no management
+at a window of a million tokens. A bar that is missed is said so, and the exit code is 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leporello.proof import Figures, Settings, joined, replay_all
+from leporello.testing.coding_session import coding_session
+from leporello.transcripts import Transcript, read_transcripts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+MODEL, WINDOW, WIDE = "claude-sonnet-5", 200_000, 1_000_000
+ENGINES = ("none", "window", "mask", "compressor", "lcm")
+LENGTHS, LONG = (100_000, 200_000), 1_000_000
+PER_TURN = 1_250  # tokens of a generated turn, about
+MOST = 2  # joined conversations of each kind and length
+CUE_BAR, MASK_BAR, NONE_BAR = 0.9, 1.1, 0.9
+COLUMNS = ("engine", "cost", "cached", "folds", "tokens", "present", "in context", "together", "by cue", "lost")
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, help="a folder with tau-bench and claude-code conversations; never copied")
+    parser.add_argument("--long", action="store_true", help="also a generated session of a million tokens")
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    options = parser.parse_args(argv)
+    told: dict[str, Any] = {}
+    missed: list[str] = []
+    for name, transcripts, window in suites(options.data, long=options.long):
+        figures = replayed(transcripts, window)
+        told[name] = figures.as_dict()
+        missed += [f"{name}: {bar}" for bar in bars(told[name]["engines"], window)]
+        print(f"\n{name}, window {window:,}: {figures.sessions} conversation(s)\n\n{table(told[name]['engines'])}")
+    print("\n" + ("\n".join(f"bar missed: {bar}" for bar in missed) or "every bar is met"))
+    if options.json:
+        options.json.write_text(json.dumps(told, indent=2), "utf-8")
+    return 1 if missed else 0
+
+
+def suites(data: Path | None, *, long: bool) -> Iterable[tuple[str, Iterable[Transcript], int]]:
+    """Yield what is replayed: a name, the conversations, and the window."""
+    for length in LENGTHS:
+        if data is None:
+            yield f"generated, {length:,} tokens", [generated(length, seed) for seed in range(MOST)], WINDOW
+            continue
+        for folder in ("tau-bench", "claude-code"):
+            found = (one for file in sorted((data / folder).glob("*.jsonl")) for one in read_transcripts(file))
+            yield f"{folder}, joined to {length:,} tokens", islice(joined(found, length), MOST), WINDOW
+    if long:
+        yield f"generated, {LONG:,} tokens", [generated(LONG, 0)], WIDE
+
+
+def generated(tokens: int, seed: int) -> Transcript:
+    messages = coding_session(tokens // PER_TURN, seed=seed)
+    return Transcript(name=f"generated {seed}", format="openai", messages=messages)
+
+
+def replayed(transcripts: Iterable[Transcript], window: int) -> Figures:
+    settings = Settings(model=MODEL, window=window)
+    return replay_all(transcripts, ENGINES, settings, jobs=os.cpu_count() or 1)
+
+
+def table(engines: dict[str, Any]) -> str:
+    rows = [COLUMNS, ("---",) * len(COLUMNS)]
+    for name, one in engines.items():
+        rows.append((name, *_cells(one)))
+        for beside, held in one["needed"]["beside"].items():
+            rows.append((f"{beside}, as many tokens", "", "", "", *_needed(held), "", ""))
+    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+
+
+def _cells(one: dict[str, Any]) -> list[str]:
+    over = f" ({one['overflows']:,} requests do not fit)" if one["overflows"] else ""
+    probes = one["probes"]
+    cue = f"{probes['by_cue']} of {probes['asked']}" if probes["asked"] else "–"
+    return [
+        f"${one['cost_usd']:.2f}{over}",
+        f"{one['cache_hit_share']:.1%}",
+        str(one["compactions"]),
+        *_needed(one["needed"]),
+        cue,
+        f"{probes['lost']} of {probes['n']}",
+    ]
+
+
+def _needed(needed: dict[str, Any]) -> list[str]:
+    shares = ["–" if needed[key] is None else f"{needed[key]:.2f}" for key in ("present", "in_context", "together")]
+    return [f"{needed['tokens']:,}", *shares]
+
+
+def bars(engines: dict[str, Any], window: int) -> list[str]:
+    """Return the bars that are missed, in words."""
+    lcm, mask, none = (engines[name] for name in ("lcm", "mask", "none"))
+    probes = lcm["probes"]
+    missed = []
+    if probes["lost"]:
+        missed.append(f"lcm lost {probes['lost']} of {probes['n']}")
+    if probes["by_cue"] < CUE_BAR * probes["asked"]:
+        missed.append(f"lcm finds {probes['by_cue']} of {probes['asked']} by cue, the bar is {CUE_BAR:.0%}")
+    if lcm["cost_usd"] > MASK_BAR * mask["cost_usd"]:
+        missed.append(f"lcm costs {lcm['cost_usd'] / mask['cost_usd']:.2f} × masking, the bar is {MASK_BAR}")
+    if window >= WIDE and lcm["cost_usd"] > NONE_BAR * none["cost_usd"]:
+        missed.append(f"lcm costs {lcm['cost_usd'] / none['cost_usd']:.2f} × no management, the bar is {NONE_BAR}")
+    return missed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

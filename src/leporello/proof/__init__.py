@@ -1,0 +1,13 @@
+"""Proof: what a context policy costs, what the agent needed next and still had, what can be found again, what is lost.
+
+settings = Settings(model="claude-sonnet-5", window=200_000)
+figures = replay_all(read_transcripts("session.jsonl"), ["mask", "lcm"], settings)
+figures.as_dict()["engines"]["lcm"]["needed"]
+"""
+
+from leporello.proof.figures import Figures
+from leporello.proof.needed import Cut, Score
+from leporello.proof.replay import Run, Settings, replay
+from leporello.proof.suite import joined, replay_all
+
+__all__ = ["Cut", "Figures", "Run", "Score", "Settings", "joined", "replay", "replay_all"]

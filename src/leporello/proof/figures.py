@@ -1,0 +1,174 @@
+"""The figures of a replay: every engine over all conversations, as numbers and as the JSON that is documented."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from leporello.proof.bootstrap import Share, share
+from leporello.proof.needed import Kept
+from leporello.proof.values import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from leporello.proof.needed import Score
+    from leporello.proof.replay import Run
+
+_FOLDED = ("folded", "fallback")
+
+
+@dataclass(kw_only=True)
+class Figures:
+    """The runs of a replay, by engine, in the order in which the engines were named."""
+
+    model: str
+    window: int
+    cuts: str
+    runs: dict[str, list[Run]] = field(default_factory=dict)
+    skipped: list[str] = field(default_factory=list)
+
+    def add(self, run: Run) -> None:
+        """Add a run."""
+        self.runs.setdefault(run.engine, []).append(run)
+
+    @property
+    def sessions(self) -> int:
+        """How many conversations were replayed."""
+        return max((len(runs) for runs in self.runs.values()), default=0)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return everything as JSON."""
+        return {
+            "model": self.model,
+            "window": self.window,
+            "cuts": self.cuts,
+            "conversations": self.sessions,
+            "skipped": self.skipped,
+            "engines": {name: engine_figures(runs) for name, runs in self.runs.items()},
+        }
+
+
+def engine_figures(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return the figures of one engine."""
+    dollars = [run.costs.usd for run in runs]
+    prompt = sum(run.costs.prompt for run in runs)
+    read = sum(run.costs.cache_read for run in runs)
+    folds = [fold for run in runs for fold in run.folds if fold.status in _FOLDED]
+    return {
+        "cost_usd": None if None in dollars else round(sum(filter(None, dollars)), 6),
+        "tokens": {
+            "prompt": prompt,
+            "input": sum(run.costs.input for run in runs),
+            "cache_read": read,
+            "cache_write": sum(run.costs.cache_write for run in runs),
+            "output": sum(run.costs.output for run in runs),
+        },
+        "arithmetic": _arithmetic(runs),
+        "requests": sum(run.costs.requests for run in runs),
+        "cache_hit_share": round(read / prompt, 4) if prompt else 0.0,
+        "compactions": len(folds),
+        "model_calls": sum(fold.model_calls for fold in folds),
+        "longest_pause_ms": round(max((run.longest_pause_ms for run in runs), default=0.0), 1),
+        "overflows": sum(run.overflows for run in runs),
+        "needed": needed_figures(runs),
+        "probes": _probes(runs),
+        "reread": _reread(runs),
+        "findings": [f"{run.session}: {finding}" for run in runs for finding in run.findings],
+    }
+
+
+def needed_figures(runs: Sequence[Run]) -> dict[str, Any]:
+    """Return what the windows held of what was needed, and what the baselines hold in as many tokens."""
+    own = _needed([[(cut.tokens, cut.score) for cut in run.cuts] for run in runs])
+    names = dict.fromkeys(name for run in runs for cut in run.cuts for name in cut.beside)
+    own["beside"] = {name: _needed([[cut.beside[name] for cut in run.cuts] for run in runs]) for name in names}
+    return own
+
+
+def _needed(looked: Sequence[Sequence[tuple[int, Score]]]) -> dict[str, Any]:
+    """Return the shares, from the tokens and the score at each cut of each session."""
+    sessions = [sum((score.all for _, score in cuts), Kept()) for cuts in looked]
+    tokens = [tokens for cuts in looked for tokens, _ in cuts]
+    whole = sum(sessions, Kept())
+    kinds = {
+        kind: {"n": kept.n, "present": _part(kept.present, kept.n), "in_context": _part(kept.in_context, kept.n)}
+        for kind in KINDS
+        if (kept := sum((score.kinds.get(kind, Kept()) for cuts in looked for _, score in cuts), Kept())).n
+    }
+    shares = {
+        "present": share([(kept.present, kept.n) for kept in sessions]),
+        "in_context": share([(kept.in_context, kept.n) for kept in sessions]),
+        "together": share([(kept.together, kept.pairs) for kept in sessions]),
+    }
+    return {
+        "cuts": len(tokens),
+        "tokens": round(sum(tokens) / len(tokens)) if tokens else 0,
+        "n": whole.n,
+        "pairs": whole.pairs,
+        **{name: _rounded(one.value) for name, one in shares.items()},
+        "intervals": {name: _interval(one) for name, one in shares.items()},
+        "kinds": kinds,
+    }
+
+
+def _probes(runs: Sequence[Run]) -> dict[str, Any]:
+    """Count probes by outcome; `by_cue` and `by_value` are counted apart, among those that are not in the window."""
+    probed = [one for run in runs for one in run.probes]
+    kinds = dict.fromkeys(one.probe.kind for one in probed)
+    return {
+        **_outcomes(probed),
+        "kinds": {kind: _outcomes([one for one in probed if one.probe.kind == kind]) for kind in kinds},
+    }
+
+
+def _outcomes(probed: Sequence[Any]) -> dict[str, int]:
+    asked = [one for one in probed if not one.retained]
+    return {
+        "n": len(probed),
+        "retained": len(probed) - len(asked),
+        "asked": len(asked),
+        "by_cue": sum(one.by_cue for one in asked),
+        "by_value": sum(one.by_value for one in asked),
+        "lost": sum(one.outcome == "lost" for one in asked),
+    }
+
+
+def _reread(runs: Sequence[Run]) -> dict[str, Any]:
+    """Tell how many files were read again, and which of them the window would have made unnecessary."""
+    by_session = [[again for cut in run.cuts for again in cut.rereads if again.taken] for run in runs]
+    unnecessary = share([(sum(again.unnecessary for again in found), len(found)) for found in by_session])
+    every = [again for run in runs for cut in run.cuts for again in cut.rereads]
+    return {
+        "files": len(every),
+        "used": sum(map(len, by_session)),
+        "unnecessary": _rounded(unnecessary.value),
+        "interval": _interval(unnecessary),
+    }
+
+
+def _arithmetic(runs: Iterable[Run]) -> list[str]:
+    """Write the cost out: tokens of each kind times their price."""
+    tokens: Counter[tuple[str, float]] = Counter()
+    extra = 0.0
+    for run in runs:
+        tokens.update(run.costs.tokens)
+        extra += run.costs.compactions_usd
+    lines = [
+        f"{kind}: {count:,} × ${rate:g} / 1M = ${count * rate / 1_000_000:.4f}"
+        for (kind, rate), count in sorted(tokens.items())
+    ]
+    return [*lines, f"compactions: ${extra:.4f}"] if extra else lines
+
+
+def _part(some: int, whole: int) -> float:
+    return round(some / whole, 4)
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 4)
+
+
+def _interval(one: Share) -> list[float] | None:
+    return None if one.low is None or one.high is None else [round(one.low, 4), round(one.high, 4)]

@@ -1,0 +1,108 @@
+"""The report of a replay: one page that needs nothing else, with the same figures as JSON in it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment
+
+from leporello.proof import charts
+from leporello.proof.baselines import ENGINES
+
+if TYPE_CHECKING:
+    from leporello.proof.figures import Figures
+    from leporello.proof.replay import Run
+
+_MOST_POINTS = 600
+_MEASURES = ("present", "in_context", "together")
+_OUTCOMES = ("retained", "by_cue", "by_value", "lost")
+_TEMPLATE = Path(__file__).with_name("report.html")
+
+
+def page(figures: Figures) -> str:
+    """Return the page."""
+    told = figures.as_dict()
+    engines: dict[str, Any] = told["engines"]
+    template = Environment(autoescape=True).from_string(_TEMPLATE.read_text("utf-8"))
+    return template.render(
+        told=told,
+        engines=engines,
+        baselines=set(ENGINES),
+        shown=_longest(figures),
+        window_chart=_window(figures),
+        window_names=[name for name, runs in figures.runs.items() if any(run.points for run in runs)],
+        cost_chart=_costs(engines),
+        needed_chart=_needed(engines),
+        probe_charts=_probes(engines),
+        data=json.dumps(told, ensure_ascii=False).replace("</", "<\\/"),
+        short=charts.short,
+    )
+
+
+def _longest(figures: Figures) -> str:
+    """Return the conversation whose window is shown: the one with the most requests."""
+    runs = [run for runs in figures.runs.values() for run in runs if run.points]
+    return max(runs, key=lambda run: len(run.points)).session if runs else ""
+
+
+def _window(figures: Figures) -> str:
+    session = _longest(figures)
+    shown = [run for runs in figures.runs.values() for run in runs if run.session == session and run.points]
+    series = [charts.Line(name=run.engine, points=_thinned(run), marks=_folds(run)) for run in shown]
+    return charts.lines(series, x_label="messages", y_label="tokens in the request", limit=figures.window)
+
+
+def _thinned(run: Run) -> list[tuple[float, float]]:
+    step = max(1, len(run.points) // _MOST_POINTS)
+    return [(point.at, point.tokens) for at, point in enumerate(run.points) if at % step == 0 or point.folded]
+
+
+def _folds(run: Run) -> list[tuple[float, float]]:
+    return [(point.at, point.tokens) for point in run.points if point.folded]
+
+
+def _costs(engines: dict[str, Any]) -> str:
+    rows = []
+    for name, one in engines.items():
+        if one["requests"]:
+            dollars = one["cost_usd"]
+            over = " (does not fit)" if one["overflows"] else ""
+            told = "price not known" if dollars is None else f"${dollars:.2f}{over}"
+            rows.append(charts.Row(name=name, bars=[charts.Bar(value=dollars, told=told)]))
+    most = max((row.bars[0].value or 0 for row in rows), default=1)
+    return charts.bars(rows, most=most, label="cost by engine")
+
+
+def _needed(engines: dict[str, Any]) -> str:
+    rows = []
+    for name, one in engines.items():
+        needed, beside = one["needed"], one["needed"]["beside"].get("mask", {})
+        bars = []
+        for measure in _MEASURES:
+            value, interval = needed[measure], needed["intervals"][measure] or (None, None)
+            told = f"{measure.replace('_', ' ')} {'–' if value is None else f'{value:.2f}'}"
+            bars.append(
+                charts.Bar(value=value, told=told, low=interval[0], high=interval[1], beside=beside.get(measure))
+            )
+        if needed["cuts"]:
+            rows.append(charts.Row(name=f"{name}, {charts.short(needed['tokens'])}", bars=bars))
+    return charts.bars(rows, most=1.0, label="needed later, by engine") if rows else ""
+
+
+def _probes(engines: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return a chart for every kind of probe."""
+    kinds = dict.fromkeys(kind for one in engines.values() for kind in one["probes"]["kinds"])
+    found = []
+    for kind in kinds:
+        rows = [(name, _parts(one["probes"]["kinds"][kind])) for name, one in engines.items() if one["probes"]["n"]]
+        found.append((kind, charts.stacks(rows, label=f"probes: {kind}")))
+    return found
+
+
+def _parts(outcomes: dict[str, int]) -> list[tuple[str, int]]:
+    """Return the best outcome of each probe, counted."""
+    found = outcomes["asked"] - outcomes["lost"]
+    cue = outcomes["by_cue"]
+    return list(zip(_OUTCOMES, (outcomes["retained"], cue, found - cue, outcomes["lost"]), strict=True))

@@ -1,0 +1,118 @@
+"""Replays conversations through several policies, in parallel, and gathers the figures."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import deque
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from leporello.messages import is_system
+from leporello.proof.figures import Figures
+from leporello.proof.probes import probes_of
+from leporello.proof.replay import RECORDED, Policy, Run, Settings, cuts_of, replay, said
+from leporello.tokens import count_message
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from leporello.messages import Message
+    from leporello.transcripts import Compaction, Transcript
+
+_AHEAD = 2  # conversations that wait for each process
+
+
+def replay_all(
+    transcripts: Iterable[Transcript],
+    engines: Sequence[str],
+    settings: Settings,
+    *,
+    jobs: int = 1,
+    policies: Mapping[str, Policy] | None = None,
+    on_done: Callable[[Transcript], None] | None = None,
+) -> Figures:
+    """Drive every engine through every conversation; what is in memory is a few conversations for each process.
+
+    `policies` are engines of your own by name; with them everything runs in this process.
+    """
+    figures = Figures(model=settings.model, window=settings.window, cuts=settings.cuts)
+    for name in engines:
+        figures.runs[name] = []
+    work = _alone if policies or jobs <= 1 else _parallel(jobs)
+    for transcript, runs in work(transcripts, list(engines), settings, policies or {}):
+        for run in runs:
+            figures.add(run)
+        if on_done:
+            on_done(transcript)
+    return figures
+
+
+def replay_one(
+    transcript: Transcript, engines: Sequence[str], settings: Settings, policies: Mapping[str, Policy]
+) -> list[Run]:
+    """Drive every engine through one conversation; cuts, needed values and probes are worked out once."""
+    cuts = cuts_of(transcript, settings)
+    probes = probes_of(said(transcript.messages)) if settings.probes else []
+    return [
+        replay(transcript, name, settings, policy=policies.get(name), cuts=cuts, probes=probes)
+        for name in engines
+        if name != RECORDED or transcript.compactions
+    ]
+
+
+def joined(transcripts: Iterable[Transcript], tokens: int) -> Iterator[Transcript]:
+    """Yield conversations strung together to so many tokens each; the system prompt is that of the first."""
+    parts: list[Transcript] = []
+    size = 0
+    for transcript in transcripts:
+        parts.append(transcript)
+        size += sum(map(count_message, transcript.messages))
+        if size >= tokens:
+            yield _join(parts, tokens)
+            parts, size = [], 0
+    if parts:
+        yield _join(parts, tokens)
+
+
+def _join(parts: Sequence[Transcript], tokens: int) -> Transcript:
+    messages: list[Message] = []
+    compactions: list[Compaction] = []
+    size = 0
+    for number, part in enumerate(parts):
+        said_here = [message for message in part.messages if not number or not is_system(message)]
+        dropped = len(part.messages) - len(said_here)
+        compactions += [replace(one, at=max(0, one.at - dropped) + len(messages)) for one in part.compactions]
+        for message in said_here:
+            if size >= tokens:
+                break
+            messages.append(message)
+            size += count_message(message)
+    first = parts[0]
+    name = first.name if len(parts) == 1 else f"{first.name} and {len(parts) - 1} more"
+    kept = tuple(one for one in compactions if one.at < len(messages))
+    return replace(first, name=name, messages=messages, compactions=kept)
+
+
+def _alone(
+    transcripts: Iterable[Transcript], engines: list[str], settings: Settings, policies: Mapping[str, Policy]
+) -> Iterator[tuple[Transcript, list[Run]]]:
+    for transcript in transcripts:
+        yield transcript, replay_one(transcript, engines, settings, policies)
+
+
+def _parallel(jobs: int) -> Callable[..., Iterator[tuple[Transcript, list[Run]]]]:
+    def work(
+        transcripts: Iterable[Transcript], engines: list[str], settings: Settings, policies: Mapping[str, Policy]
+    ) -> Iterator[tuple[Transcript, list[Run]]]:
+        waiting: deque[tuple[Transcript, Future[list[Run]]]] = deque()
+        with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+            for transcript in transcripts:
+                waiting.append((transcript, pool.submit(replay_one, transcript, engines, settings, {})))
+                if len(waiting) >= jobs * _AHEAD:
+                    done, future = waiting.popleft()
+                    yield done, future.result()
+            for done, future in waiting:
+                yield done, future.result()
+
+    return work

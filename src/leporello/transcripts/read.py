@@ -1,0 +1,97 @@
+"""Reads conversations from files and folders; the format is recognised by what a file holds."""
+
+from __future__ import annotations
+
+import logging
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from leporello.errors import TranscriptError
+from leporello.transcripts import chat, chatgpt, claude_code, codex, export
+from leporello.transcripts.model import OnSkip, Skipped
+from leporello.transcripts.records import Record, records
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterable, Iterator
+
+    from leporello.transcripts.model import Transcript
+
+_log = logging.getLogger("leporello")
+_ENDINGS = (".json", ".jsonl", ".ndjson", ".traj", ".jsonl.gz", ".json.gz", ".jsonl.zst")
+_LOOKED_AT = 200  # values before a format must have been recognised
+_FORMATS = (export, claude_code, codex, chatgpt, chat)
+_EXPECTED = (
+    "Known are OpenAI's and Anthropic's messages, logs of Claude Code and Codex, exports of ChatGPT, "
+    "trajectories of SWE-agent, and exports of leporello."
+)
+
+
+def read_transcripts(path: str | os.PathLike[str], *, on_skip: OnSkip | None = None) -> Iterator[Transcript]:
+    """Yield the conversations of a file, or of all files of a folder, each with those of its sub-agents.
+
+    What cannot be read is left out and told to `on_skip` (else logged), with its line; a file in which nothing can be
+    read is a TranscriptError.
+    """
+    tell = on_skip or _logged
+    root = Path(path).expanduser()
+    if not root.is_dir():
+        yield from _file(root, tell)
+        return
+    for file in transcript_files(root):
+        try:
+            yield from _file(file, tell)
+        except TranscriptError as error:
+            tell(Skipped(file=str(file), line=0, reason=error.problem))
+
+
+def transcript_files(path: str | os.PathLike[str]) -> list[Path]:
+    """Return the file, or the files of a folder that may hold conversations; sub-agents' logs come with their own."""
+    root = Path(path).expanduser()
+    if not root.is_dir():
+        return [root]
+    files = sorted(file for file in root.rglob("*") if file.name.endswith(_ENDINGS) and file.is_file())
+    known = set(files)
+    return [file for file in files if claude_code.parent_log(file) not in known]
+
+
+def _file(path: Path, on_skip: OnSkip) -> Iterator[Transcript]:
+    skipped: list[Skipped] = []
+
+    def told(skip: Skipped) -> None:
+        skipped.append(skip)
+        on_skip(skip)
+
+    values = records(path, told)
+    first, reader = _recognised(values, path, skipped)
+    found = False
+    for transcript in reader.read(chain(first, values), path, told):
+        found = found or bool(transcript.messages)
+        yield transcript
+    if not found:
+        raise TranscriptError(f"no conversation could be read{_because(skipped)}.", file=path, hint=_EXPECTED)
+    for log in claude_code.subagent_logs(path) if reader is claude_code else ():
+        yield from claude_code.read(records(log, told), log, told)
+
+
+def _recognised(values: Iterator[Record], path: Path, skipped: list[Skipped]) -> tuple[list[Record], Any]:
+    """Return the values that were looked at, and the reader that knows them."""
+    seen: list[Record] = []
+    for record in values:
+        seen.append(record)
+        for reader in _FORMATS:
+            if reader.knows(record.value):
+                return seen, reader
+        if len(seen) == _LOOKED_AT:
+            break
+    raise TranscriptError(f"no known format{_because(skipped)}.", file=path, hint=_EXPECTED)
+
+
+def _because(skipped: Iterable[Skipped]) -> str:
+    first = next(iter(skipped), None)
+    return f" (line {first.line}: {first.reason})" if first and first.line else f" ({first.reason})" if first else ""
+
+
+def _logged(skipped: Skipped) -> None:
+    _log.warning("skipped: %s", skipped)

@@ -1,0 +1,88 @@
+"""`leporello replay` from the outside: figures, a report, gates, and files that cannot be read."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from leporello.testing.coding_session import coding_session
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FAST = ("--engines", "mask,compressor", "--window", "8000", "--jobs", "1")
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> Path:
+    file = tmp_path / "session.json"
+    file.write_text(json.dumps(coding_session(12)), "utf-8")
+    return file
+
+
+def test_json_for_programs(leporello: Any, session: Path) -> None:
+    done = leporello("replay", session, *FAST, "--json")
+    assert done.code == 0
+    assert list(done.json["engines"]) == ["mask", "compressor"]
+    assert done.json["engines"]["compressor"]["needed"]["n"] > 0
+    assert done.json["engines"]["compressor"]["needed"]["beside"]["mask"]["tokens"] > 0
+
+
+def test_a_table_for_people(leporello: Any, session: Path) -> None:
+    shown = leporello("replay", session, *FAST, "--engines", "none,compressor").out
+    assert "compressor" in shown
+    assert "needed later:" in shown
+    assert "do not fit the window" in shown
+
+
+def test_a_gate_decides_the_exit_code(leporello: Any, session: Path) -> None:
+    assert leporello("replay", session, *FAST, "--gate", "cost<=5*mask").code == 0
+    failed = leporello("replay", session, *FAST, "--gate", "cost<=0.01*mask,lost=0")
+    assert failed.code == 1
+    assert "gate failed: cost<=0.01*mask: compressor has cost_usd" in failed.err
+    assert leporello("replay", session, *FAST, "--gate", "nonsense").code == 2
+
+
+def test_a_report_is_one_file_with_the_same_figures(leporello: Any, session: Path, tmp_path: Path) -> None:
+    page = tmp_path / "out.html"
+    done = leporello("replay", session, *FAST, "--json", "--report", page)
+    text = page.read_text("utf-8")
+    data = text.split('<script type="application/json" id="figures">')[1].split("</script>")[0]
+    assert json.loads(data) == done.json
+    assert "http://" not in text.split("<script")[0]
+    assert "https://" not in text.split("<script")[0]
+
+
+def test_joined_conversations(leporello: Any, session: Path) -> None:
+    told = leporello("replay", session, session, session, *FAST, "--join", "20000", "--no-probes", "--json").json
+    assert told["conversations"] == 2
+
+
+def test_what_cannot_be_read_is_told(leporello: Any, session: Path, tmp_path: Path) -> None:
+    missing = leporello("replay", tmp_path / "nowhere.json", *FAST)
+    assert (missing.code, "cannot be read" in missing.err) == (2, True)
+    foreign = tmp_path / "package.json"
+    foreign.write_text('{"name": "left-pad"}', "utf-8")
+    assert leporello("replay", foreign, *FAST).code == 2
+    lines = tmp_path / "talk.jsonl"
+    texts = [json.dumps(message) for message in coding_session(6)]
+    lines.write_text("\n".join([*texts[:3], "{broken", *texts[3:]]), "utf-8")
+    assert "line 4: not JSON" in leporello("replay", lines, *FAST).err
+
+
+def test_an_engine_that_does_not_exist_is_told_before_anything_is_read(leporello: Any, tmp_path: Path) -> None:
+    done = leporello("replay", tmp_path / "nowhere.json", "--engines", "nobody")
+    assert done.code == 2
+    assert "nobody" in done.err
+
+
+def test_recorded_summaries_need_recorded_cuts(leporello: Any, session: Path) -> None:
+    assert "--cuts recorded" in leporello("replay", session, "--engines", "recorded").err
+
+
+def test_an_unknown_baseline_is_told(leporello: Any, session: Path) -> None:
+    done = leporello("replay", session, "--beside", "magic")
+    assert done.code == 2
+    assert "magic" in done.err

@@ -1,0 +1,46 @@
+"""A run of the benchmarks becomes dated files, and the page in the docs is made from one."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+from benchmarks.results import PUBLISHED, Result, markdown, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+TABLE = "| a | b |\n|---|---|\n| 1 | 2 |"
+RESULTS = {
+    "speed": Result(shows="how fast", printed="0.4 ms\n", met=True, seconds=2.0),
+    "cost": Result(shows="what it costs", printed=f"{TABLE}\n", met=False, seconds=3.0),
+}
+
+
+def test_a_run_is_written_as_json_and_as_a_page(tmp_path: Path) -> None:
+    data, page = write(RESULTS, tmp_path)
+    assert re.fullmatch(r"\d{4}-\d\d-\d\d-\d{6}\.json", data.name)
+    told = json.loads(data.read_text("utf-8"))
+    assert told["benchmarks"]["speed"]["printed"] == "0.4 ms\n"
+    assert page.read_text("utf-8") == markdown(told)
+
+
+def test_the_page_says_which_bars_were_missed_and_keeps_tables(tmp_path: Path) -> None:
+    page = write(RESULTS, tmp_path)[1].read_text("utf-8")
+    assert "| cost | what it costs | missed | 3 |" in page
+    assert "| speed | how fast | met | 2 |" in page
+    assert f"\n{TABLE}\n" in page
+    assert "```\n0.4 ms\n```" in page
+
+
+def test_the_page_tells_its_caveats(tmp_path: Path) -> None:
+    page = write(RESULTS, tmp_path)[1].read_text("utf-8")
+    assert "simulated" in page
+    assert "not the accuracy of answers" in page
+
+
+def test_what_is_published_is_a_run() -> None:
+    told = json.loads(PUBLISHED.read_text("utf-8"))
+    assert told["benchmarks"]
+    assert told["machine"]["python"]

@@ -1,0 +1,344 @@
+"""Every policy is driven as a host would, the arithmetic adds up, and planted losses are found and named."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from leporello import ContextCompressor
+from leporello.messages import Message, groups, role_of, text_of, tool_result, violations
+from leporello.prices import price_of
+from leporello.proof import Figures, Run, Settings, joined, replay, replay_all
+from leporello.proof.baselines import AT_EQUAL_TOKENS, ENGINES
+from leporello.proof.bootstrap import share
+from leporello.proof.probes import probes_of
+from leporello.proof.replay import said
+from leporello.testing.coding_session import coding_session
+from leporello.tokens import count_messages
+from leporello.transcripts import Compaction, Transcript
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leporello.engine import ContextEngine
+
+MODEL, WINDOW = "claude-sonnet-5", 16_000
+
+
+def transcript(turns: int = 30, seed: int = 7, **fields: Any) -> Transcript:
+    return Transcript(name=f"session-{seed}", format="openai", messages=coding_session(turns, seed=seed), **fields)
+
+
+def settings(**fields: Any) -> Settings:
+    fields = {"model": MODEL, "window": WINDOW, **fields}
+    return Settings(**fields)
+
+
+@pytest.fixture(scope="module")
+def figures() -> Figures:
+    return replay_all([transcript()], ["none", "window", "mask", "compressor", "lcm"], settings())
+
+
+def run_of(figures: Figures, engine: str) -> Run:
+    return figures.runs[engine][0]
+
+
+def test_every_policy_is_looked_at_in_the_same_places_for_the_same_values(figures: Figures) -> None:
+    looked = {
+        tuple((cut.at, cut.score.all.n, cut.score.all.pairs) for cut in run_of(figures, name).cuts)
+        for name in figures.runs
+    }
+    assert len(looked) == 1
+    assert len(looked.pop()) >= 3
+
+
+def test_the_json_has_the_documented_shape(figures: Figures) -> None:
+    for engine in figures.as_dict()["engines"].values():
+        assert {
+            "cost_usd",
+            "tokens",
+            "cache_hit_share",
+            "compactions",
+            "model_calls",
+            "longest_pause_ms",
+        } <= engine.keys()
+        assert {"n", "present", "in_context", "together"} <= engine["needed"].keys()
+        assert {"retained", "by_cue", "by_value", "lost"} <= engine["probes"].keys()
+
+
+def test_without_management_nothing_is_lost_and_requests_overflow(figures: Figures) -> None:
+    none = figures.as_dict()["engines"]["none"]
+    assert (none["needed"]["present"], none["needed"]["in_context"], none["needed"]["together"]) == (1.0, 1.0, 1.0)
+    assert none["probes"]["lost"] == none["compactions"] == 0
+    assert none["overflows"] > 0
+
+
+def test_folding_engines_fit_and_cost_less(figures: Figures) -> None:
+    told = figures.as_dict()["engines"]
+    for name in ("window", "mask", "compressor", "lcm"):
+        assert told[name]["overflows"] == 0
+        assert told[name]["compactions"] > 0
+        assert told[name]["cost_usd"] < told["none"]["cost_usd"]
+
+
+def test_the_lossless_engine_loses_nothing(figures: Figures) -> None:
+    probes = figures.as_dict()["engines"]["lcm"]["probes"]
+    assert probes["lost"] == 0
+    assert probes["asked"] > 10
+    assert probes["by_cue"] > 0.5 * probes["asked"]
+    assert figures.as_dict()["engines"]["window"]["probes"]["lost"] > 0
+
+
+def test_the_dollars_are_the_tokens_times_their_price(figures: Figures) -> None:
+    price = price_of(MODEL)
+    assert price is not None
+    costs = run_of(figures, "mask").costs
+    points = run_of(figures, "mask").points
+    by_hand = (
+        costs.input * price.input
+        + costs.cache_read * (price.cache_read or 0)
+        + costs.cache_write * (price.cache_write_5m or 0)
+        + costs.output * price.output
+    ) / 1_000_000
+    assert costs.usd == pytest.approx(by_hand)
+    assert sum(point.cost_usd or 0 for point in points) == pytest.approx(by_hand)
+    assert sum(charge.dollars for charge in costs.charges) == pytest.approx(by_hand)
+
+
+def test_a_model_without_a_price_costs_none() -> None:
+    told = replay_all([transcript(4)], ["none"], settings(model="my-own-model", probes=False)).as_dict()
+    assert told["engines"]["none"]["cost_usd"] is None
+
+
+def test_the_cache_dies_in_a_real_pause() -> None:
+    """The session pauses for half an hour in its fortieth turn: nothing of it is cached any more."""
+    run = replay(transcript(42), "none", settings(window=200_000, probes=False))
+    cold = [point for point in run.points if point.read == 0 and point.tokens > 2_000]
+    assert len(cold) == 1
+    assert cold[0].tokens > 30_000
+
+
+def test_at_recorded_compactions_every_engine_folds_there_and_nowhere_else() -> None:
+    at = next(at for at, m in enumerate(coding_session(30)) if at > 150 and role_of(m) == "user")
+    summary = "The harbour was worked on."
+    told = transcript(compactions=(Compaction(at=at, summary=summary),))
+    figures = replay_all([told], ["mask", "compressor", "lcm", "recorded"], settings(cuts="recorded", window=60_000))
+    for name in ("mask", "compressor", "lcm"):
+        assert [fold.at for fold in run_of(figures, name).folds] == [at]
+    recorded = figures.as_dict()["engines"]["recorded"]["needed"]
+    assert recorded["n"] == figures.as_dict()["engines"]["lcm"]["needed"]["n"] > 0
+    assert recorded["present"] == 0.0
+
+
+def test_thinking_is_not_replayed() -> None:
+    thought = {"type": "thinking", "thinking": "hm", "signature": "x" * 4_000}
+    answer = {"role": "assistant", "content": [thought, {"type": "text", "text": "Yes."}]}
+    assert said([answer]) == [{"role": "assistant", "content": "Yes."}]
+
+
+def test_in_parallel_the_figures_are_the_same() -> None:
+    sessions = [transcript(8, seed) for seed in (1, 2, 3)]
+    alone = replay_all(sessions, ["mask", "lcm"], settings(window=6_000, probes=False)).as_dict()
+    parallel = replay_all(sessions, ["mask", "lcm"], settings(window=6_000, probes=False), jobs=2).as_dict()
+    for told in (alone, parallel):
+        for engine in told["engines"].values():
+            engine.pop("longest_pause_ms")
+    assert alone == parallel
+
+
+def test_joined_conversations_have_the_tokens_that_were_asked_for() -> None:
+    parts = [transcript(10, seed) for seed in range(6)]
+    found = list(joined(parts, 30_000))
+    assert [30_000 <= count_messages(one.messages) < 35_000 for one in found[:-1]] == [True] * (len(found) - 1)
+    assert all(sum(role_of(m) == "system" for m in one.messages) == 1 for one in found)
+
+
+def test_joining_moves_recorded_compactions() -> None:
+    first, second = transcript(2, 1), transcript(2, 2, compactions=(Compaction(at=5, summary="s"),))
+    (both,) = joined([first, second], 1_000_000)
+    asked = second.messages[5]
+    assert both.messages[both.compactions[0].at] is asked
+
+
+@pytest.mark.parametrize("name", AT_EQUAL_TOKENS)
+def test_baselines_keep_to_their_tokens(name: str) -> None:
+    session = coding_session(40)
+    for budget in (2_000, 8_000, 20_000):
+        assert count_messages(AT_EQUAL_TOKENS[name](session, budget)) <= budget * 1.02 + 50
+
+
+@pytest.mark.parametrize("name", ["window", "mask"])
+def test_baseline_engines_return_valid_shorter_lists_with_the_newest_question(name: str) -> None:
+    session = coding_session(40)
+    kept = ENGINES[name](40_000).compress(session)
+    assert count_messages(kept) <= 10_500
+    for dialect in ("openai", "anthropic"):
+        assert violations(kept, dialect=dialect) == []
+    question = [message for message in session if role_of(message) == "user"][-1]
+    assert question in kept
+
+
+class Planted(ContextCompressor):
+    """The compressor with a defect in what it returns."""
+
+    def __init__(self, window: int, spoil: Callable[[list[Message]], list[Message]]) -> None:
+        super().__init__(window)
+        self._spoil = spoil
+
+    def compress(self, messages: list[Message], *args: Any, **options: Any) -> list[Message]:
+        made = super().compress(messages, *args, **options)
+        return made if made == messages else self._spoil(made)
+
+
+def summary_at(messages: list[Message]) -> int:
+    return next(at for at, message in enumerate(messages) if "[CONTEXT COMPACTION]" in text_of(message))
+
+
+def rewritten(change: Callable[[str], str]) -> Callable[[list[Message]], list[Message]]:
+    def spoil(messages: list[Message]) -> list[Message]:
+        at = summary_at(messages)
+        text = change(text_of(messages[at]))
+        return [*messages[:at], {**messages[at], "content": text}, *messages[at + 1 :]]
+
+    return spoil
+
+
+def garble(text: str) -> str:
+    return text.replace("src/harbour/", "src/habrour/")
+
+
+def empty(text: str) -> str:
+    return "[CONTEXT COMPACTION] Earlier turns."
+
+
+class Thrashing(ContextCompressor):
+    """Drops its oldest call at every request, so that no prefix lives."""
+
+    def should_compress(self, prompt_tokens: int | None = None) -> bool:
+        return True
+
+    def compress(self, messages: list[Message], *args: Any, **options: Any) -> list[Message]:
+        found = [group for group in groups(messages) if group.stop - group.start > 1]
+        if len(found) < 4:
+            return messages
+        return [*messages[: found[0].start], *messages[found[0].stop :]]
+
+
+def found_with(make: Callable[[int], ContextEngine], turns: int = 30) -> list[str]:
+    told = replay_all([transcript(turns)], ["planted"], settings(), policies={"planted": make}).as_dict()
+    found: list[str] = told["engines"]["planted"]["findings"]
+    return found
+
+
+def named(findings: list[str], what: str) -> list[str]:
+    return [finding for finding in findings if f": {what}: " in finding]
+
+
+def test_planted_an_engine_that_drops_turns_is_named_with_what_it_lost() -> None:
+    (lost,) = named(found_with(lambda window: Planted(window, rewritten(empty))), "lost")
+    assert "(message " in lost
+
+
+def test_a_secret_that_was_lost_is_not_quoted() -> None:
+    from leporello.proof.findings import Watch
+    from leporello.proof.probes import Probe, Probed
+
+    key = "sk-ant-api03-" + "abcdefghijklmnopqrstuvwxyz0123456789ABCDEFGH"
+    lost = Probed(probe=Probe(kind="value", text=key, cue="", at=3), retained=False)
+    (finding,) = Watch([]).findings([lost], requests=1)
+    assert "(message 3)" in finding
+    assert key not in finding
+
+
+def test_planted_an_engine_that_garbles_a_path_is_named() -> None:
+    (garbled,) = named(found_with(lambda window: Planted(window, rewritten(garble))), "garbled")
+    assert "src/habrour/" in garbled
+    assert named(found_with(ContextCompressor), "garbled") == []
+
+
+def test_planted_an_engine_whose_blocks_are_empty_is_named() -> None:
+    assert named(found_with(lambda window: Planted(window, rewritten(empty))), "empty")
+    assert named(found_with(ContextCompressor), "empty") == []
+
+
+def test_planted_an_engine_that_breaks_the_prefix_all_the_time_is_named() -> None:
+    assert "folds in" in named(found_with(Thrashing), "prefix")[0]
+    assert named(found_with(ContextCompressor), "prefix") == []
+
+
+class Growing(ContextCompressor):
+    """Returns more than it was given."""
+
+    def compress(self, messages: list[Message], *args: Any, **options: Any) -> list[Message]:
+        return [
+            messages[0],
+            {"role": "user", "content": "word " * 40_000},
+            {"role": "assistant", "content": "."},
+            *messages[1:],
+        ]
+
+
+def test_planted_an_engine_whose_compactions_are_of_no_use_is_named() -> None:
+    (refused,) = named(found_with(Growing), "refused")
+    assert "not smaller" in refused
+
+
+def test_a_prefix_that_moves_without_a_fold_is_named() -> None:
+    session = coding_session(12)
+    calls = [at for at, message in enumerate(session) if message.get("tool_calls")]
+    between: list[Message] = [{"role": "user", "content": "Wait."}, {"role": "assistant", "content": "I wait."}]
+    late = [*session[: calls[3] + 1], *between, *session[calls[3] + 1 :]]
+    one = Transcript(name="late", format="openai", messages=late)
+    (moved,) = replay(one, "none", settings(window=200_000, probes=False)).findings
+    assert moved.startswith("prefix: it moved without a fold")
+
+
+def test_planted_an_engine_whose_blocks_are_empty_fails_needed_later() -> None:
+    at = next(at for at, m in enumerate(coding_session(30)) if at > 200 and role_of(m) == "user")
+    told = replay_all(
+        [transcript(compactions=(Compaction(at=at),))],
+        ["compressor", "planted"],
+        settings(cuts="recorded", window=60_000),
+        policies={"planted": lambda window: Planted(window, rewritten(empty))},
+    ).as_dict()["engines"]
+    assert told["planted"]["needed"]["n"] > 0
+    assert told["planted"]["needed"]["present"] < told["compressor"]["needed"]["present"]
+
+
+def test_a_reread_is_unnecessary_only_when_the_window_held_what_was_taken() -> None:
+    from leporello.proof.reread import rereads
+
+    def read(number: int) -> list[Message]:
+        function = {"name": "read_file", "arguments": '{"path": "src/tide.py"}'}
+        call = {"id": f"c{number}", "type": "function", "function": function}
+        return [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            tool_result(f"c{number}", "TIDE_LIMIT = 4711"),
+        ]
+
+    asked: Message = {"role": "user", "content": "Look."}
+    messages = [asked, *read(1), asked, *read(2), {"role": "assistant", "content": "TIDE_LIMIT is 4711."}]
+    (held,) = rereads(messages, 4, messages[:4])
+    (lost,) = rereads(messages, 4, [asked])
+    assert (held.path, held.taken, held.unnecessary) == ("src/tide.py", 2, True)
+    assert (lost.held, lost.unnecessary) == (0, False)
+
+
+def test_an_interval_is_drawn_over_sessions() -> None:
+    many = share([(8, 10), (2, 10)] * 10)
+    assert many.value == 0.5
+    assert many.low is not None
+    assert many.high is not None
+    assert 0.3 < many.low < 0.5 < many.high < 0.7
+    assert share([(3, 4)]).low is None
+    assert share([]).value is None
+
+
+def test_a_cue_shares_nothing_with_its_value() -> None:
+    probes = probes_of(coding_session(40))
+    assert {probe.kind for probe in probes} == {"value", "rule", "decision", "request"}
+    for probe in probes:
+        if probe.kind == "value":
+            assert probe.cue
+            assert not any(word in probe.text.lower() for word in probe.cue.split())
