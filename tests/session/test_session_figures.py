@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from click.testing import CliRunner
 
+from leporello import LCMEngine
 from leporello.cli.main import commands
 from leporello.errors import StoreError
 from leporello.events import CompactionFinished, CompactionStarted
@@ -56,23 +57,25 @@ def shown(path: Path) -> dict[str, Any]:
     return json.loads(run.stdout)  # type: ignore[no-any-return]
 
 
-def opened_on(store: Any, engine: str, llm: Any, **options: Any) -> Session:
-    more: dict[str, Any] = {"executor": Later()} if engine == "lcm" else {}
+def opened_on(
+    store: Any, engine: str, llm: Any, *, on_event: Any = lambda _: None, executor: Later | None = None
+) -> Session:
+    kept = store if isinstance(store, SQLiteStore) else SQLiteStore(store)
+    own: Any = engine
+    options: dict[str, Any] = {"llm": llm}
+    if engine == "lcm":
+        own, options = LCMEngine(16_000, llm=llm, store=kept, executor=executor or Later()), {}
     return Session.open(
         "talk",
-        **{
-            "store": store,
-            "engine": engine,
-            "model": MODEL,
-            "provider": "anthropic",
-            "context_length": 16_000,
-            "system": "You are the harbour's assistant.",
-            "llm": llm,
-            "config": {},
-            "on_event": lambda _: None,
-            **more,
-            **options,
-        },
+        store=kept,
+        engine=own,
+        model=MODEL,
+        provider="anthropic",
+        context_length=16_000,
+        system="You are the harbour's assistant.",
+        config={},
+        on_event=on_event,
+        **options,
     )
 
 
@@ -189,8 +192,7 @@ def test_summaries_of_the_background_are_in_the_reports_and_in_the_sums(
         if isinstance(event, CompactionFinished):
             reports.append(event)
 
-    options = {"executor": background, "on_event": listen}
-    with opened_on(tmp_path / "s.db", "lcm", llm, **options) as session:
+    with opened_on(tmp_path / "s.db", "lcm", llm, executor=background, on_event=listen) as session:
         for n in range(60):
             session.add({"role": "user", "content": f"Question {n}: " + "which vessel lies at the quay? " * 30})
             session.request()

@@ -82,13 +82,12 @@ def choose_tail(held: Sequence[Held], sizes: Sizes, *, budget: int, room: Room |
     messages = [one.message for one in held]
     user, unread = _newest_user(held), unread_start(messages)
     if room is not None:
-        beside = sizes.total(messages[unread:]) + (sizes.of(messages[user]) if 0 <= user < unread else 0)
-        room = room.beside_unread(beside, budget)
-        budget = min(budget, max(0, room.wanted - beside))
+        anchor = sizes.of(messages[user]) if user >= 0 else 0
+        room = room.beside_unread(sizes.total(messages[unread:]) + (anchor if user < unread else 0), budget)
+        budget = min(budget, max(0, room.wanted - anchor))
     start, used = len(held), 0
     for group in reversed(groups(messages)):
-        read = range(group.start, min(group.stop, unread))
-        used += sum(sizes.of(messages[index]) for index in read if index != user)
+        used += sum(sizes.of(messages[index]) for index in range(group.start, group.stop) if index != user)
         if used > budget and start <= unread and start < len(held):
             break
         start = group.start

@@ -59,18 +59,19 @@ def storing(talk: Conversation, said: Sequence[Said] = (), row: Request | None =
     slices = list(_slices(waiting))
     if len(slices) > 1:  # a message that cannot be stored is refused before any is
         _check(said)
-    talk.unspoken = []
     for number, part in enumerate(slices, 1):
         try:
             request = row if number == len(slices) else None
             ids = yield steps.Append(messages=[one.message for one in part], request=request)
         except StoreError as error:
             _check(said)
+            talk.unspoken = []
             talk.waiting = [one for later in slices[number - 1 :] for one in later]
             yield from telling(talk, f"the conversation is not stored at the moment: {error}")
             return
         for one, id_ in zip(part, ids, strict=True):
             one.id = id_
+        talk.unspoken = []
     talk.waiting = []
     yield from withdrawing(talk)
     yield from _writing_late(talk)

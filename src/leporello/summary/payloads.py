@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 FOLDED = "folded into the summary"
 _DEEPEST = 20
+_FEWEST_KEYS = 16
 _LEFT_OUT: Final = re.compile(r"\n\[\.\.\. (\d{1,3}(?:,\d{3})*) characters [^\]\n]{1,120} \.\.\.\]\n")
 
 
@@ -86,7 +87,7 @@ def _shorter_value(value: Any, limit: int, where: str, depth: int) -> Any:
     if isinstance(value, str):
         return _shorter(value, limit, where)
     if isinstance(value, dict) and depth:
-        kept = islice(value.items(), limit)
+        kept = islice(value.items(), max(limit, _FEWEST_KEYS))
         return {key: _shorter_value(item, limit, where, depth - 1) for key, item in kept}
     if isinstance(value, list) and depth:
         return [_shorter_value(item, limit, where, depth - 1) for item in value[:limit]]

@@ -317,7 +317,7 @@ def check_input_unchanged(kit: Kit) -> None:
 def check_accepted(kit: Kit) -> str:
     """Check that a session uses what the engine returns; returns what the session mends in it first."""
     mended: Counter[str] = Counter()
-    conversations = [*(kit.full(seed) for seed in range(2)), *(kit.working(seed) for seed in range(2))]
+    conversations = [*(kit.full(seed) for seed in range(4)), *(kit.working(seed) for seed in range(2))]
     for number, messages in enumerate(conversations):
         window = Window(line_of(message, said=[Said(message=message)]) for message in messages)
         with kit.engine() as engine:
