@@ -35,11 +35,9 @@ def _text(words: Callable[[random.Random], str]) -> Callable[[int], list[Message
     """Return what makes one message of words, and what makes the same text an old result of a tool."""
 
     def make(size: int) -> list[Message]:
-        rng, pieces, length = random.Random(1), list[str](), 0
-        while length < size // 2:
-            pieces.append(words(rng))
-            length += len(pieces[-1].encode())
-        text = "".join(pieces)
+        rng = random.Random(1)
+        block = "".join(words(rng) for _ in range(min(size // 200, 20_000)))
+        text = block * max(1, size // 2 // len(block.encode()))
         calls = _calls(1)
         tail = [m for n in range(12) for m in (_user(f"go on {n} " + "well " * 400), _assistant("yes"))]
         return [_user("a"), calls, _result(0, text), *tail, _user(text)]
@@ -92,7 +90,7 @@ _MESSAGES: dict[str, Callable[[int], list[Message]]] = {
     "Chinese": _text(lambda rng: chr(0x4E00 + rng.getrandbits(12)) * 2),
     "emoji": _text(lambda rng: chr(0x1F600 + rng.getrandbits(4)) + " "),
     "secrets": _text(lambda rng: f"password=hunter{rng.getrandbits(30)} token: sk-{rng.getrandbits(90):x} "),
-    "JSON in a result": lambda size: [_user("a"), _calls(1), _result(0, "[" + '{"a":"\\\\n"},' * (size // 12) + "1]")],
+    "JSON in a result": lambda size: [_user("a"), _calls(1), _result(0, "[" + '{"a":"\\\\n"},' * (size // 24) + "1]")],
     "parts": lambda size: [_user([{"type": "text", "text": "a"}] * min(60_000, size // 32))],
     "calls": lambda size: [_user("a"), _calls(min(20_000, size // 100)), _user("b")],
     "arguments": lambda size: [

@@ -16,6 +16,7 @@ import pytest
 from starlette.routing import Route
 
 from leporello.config import Config
+from leporello.config.model import GatewayLimits
 from leporello.gateway.app import create_app
 from leporello.store import open_store
 
@@ -125,9 +126,13 @@ def test_a_command_that_does_not_work_would_be_noticed(tmp_path: Path) -> None:
 
 
 def test_the_yaml_is_a_configuration(tmp_path: Path) -> None:
-    (block,) = blocks(HOW_TO, "yaml")
-    (tmp_path / "config.yaml").write_text(block, encoding="utf-8")
-    assert Config.load(tmp_path / "config.yaml").gateway.upstreams.openai.api_key_env == "MY_SERVER_KEY"
+    loaded = []
+    for block in blocks(HOW_TO, "yaml"):
+        (tmp_path / "config.yaml").write_text(block, encoding="utf-8")
+        loaded.append(Config.load(tmp_path / "config.yaml").gateway)
+    provider, limits = loaded
+    assert provider.upstreams.openai.api_key_env == "MY_SERVER_KEY"
+    assert limits.limits == GatewayLimits()  # the page shows the defaults
 
 
 def test_every_route_is_in_the_reference() -> None:
