@@ -56,7 +56,11 @@ def test_the_engine_answers_and_the_client_does_not_notice(gateway: Gateway, lib
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
 def test_a_streamed_answer_is_that_of_the_last_round(path: str, gateway: Gateway, library: ModelServer) -> None:
     body = {"model": "m", "max_tokens": 100, "stream": True}
-    talk = [{"role": "user", "content": f"{SECRET}. Now: what is the code?"}]
+    talk = [
+        {"role": "user", "content": SECRET},
+        {"role": "assistant", "content": "Noted."},
+        {"role": "user", "content": "Now: what is the code?"},
+    ]
     got = gateway.post(path, {**body, "messages": talk}, NAMED)
     assert len(library.requests) == 2
     assert "lcm_grep" not in got.text

@@ -127,7 +127,7 @@ class Compaction:
                 wanted=max(0, run.targets.goal - beside - self._budgets.summaries),
                 most=max(0, run.targets.most - beside - SMALLEST_TEXT),
             )
-        return choose_tail(seen.held, run.sizes, budget=self._budgets.tail, room=room)
+        return choose_tail(seen.held, run.sizes, unread=seen.unread, budget=self._budgets.tail, room=room)
 
     def _most_freed(self, seen: View, tail: Sequence[Held], run: Run) -> int:
         """Return how much a fold can free at the most."""

@@ -28,7 +28,7 @@ from leporello.lcm.tools import SCHEMAS, Toolbox
 from leporello.lcm.view import choose_tail
 from leporello.lcm.window import Held
 from leporello.lcm.writing import Allowance, Writer
-from leporello.messages import Message, repair, role_of
+from leporello.messages import Message, repair, role_of, unread_start
 from leporello.redact import redact
 from leporello.summary import Summariser
 from leporello.summary.brake import fires_at, targets
@@ -170,7 +170,8 @@ class LCMEngine(ContextEngine):
     def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Tell whether anything stands before the tail."""
         held = [Held(message=m, ids=()) for m in repair(messages).messages if role_of(m) not in ("system", "developer")]
-        return len(choose_tail(held, Sizes(), budget=self._budgets.tail, room=None)) < len(held)
+        unread = unread_start([one.message for one in held])
+        return len(choose_tail(held, Sizes(), unread=unread, budget=self._budgets.tail, room=None)) < len(held)
 
     def compress(
         self,

@@ -25,12 +25,14 @@ if TYPE_CHECKING:
 class View:
     """The host's list: valid as a whole, and taken apart into system messages and the rest without derived ones.
 
-    `origins` are all messages of the valid list, each with the stored ones it stands for.
+    `origins` are all messages of the valid list, each with the stored ones it stands for; `unread` is the index in
+    `held` from which on the model has read nothing.
     """
 
     valid: list[Message]
     systems: list[Held]
     held: list[Held]
+    unread: int
     origins: list[tuple[Message, tuple[str, ...]]]
 
 
@@ -42,6 +44,7 @@ def view(messages: Sequence[Any], ingested: Ingested, stored: dict[str, Stored],
     derived = [bool(places) and not ids for places, ids in zip(origins, ids_of, strict=True)]
     newest = max((i for i, m in enumerate(valid) if role_of(m) == "user" and not derived[i]), default=-1)
     folded = set(covered)
+    first_unread, unread = unread_start(valid), 0
     systems: list[Held] = []
     held: list[Held] = []
     for index, (message, places, ids) in enumerate(zip(valid, origins, ids_of, strict=True)):
@@ -57,7 +60,9 @@ def view(messages: Sequence[Any], ingested: Ingested, stored: dict[str, Stored],
         shown = bool(known) and not as_it_came and message != stored[known[0]].message
         left, gone = tuple(i for i in known if i not in folded), tuple(i for i in known if i in folded)
         held.append(Held(message=message, ids=left, seq=seq, shown=shown, folded=gone))
-    return View(valid=valid, systems=systems, held=held, origins=list(zip(valid, ids_of, strict=True)))
+        unread += index < first_unread
+    origins_of = list(zip(valid, ids_of, strict=True))
+    return View(valid=valid, systems=systems, held=held, unread=unread, origins=origins_of)
 
 
 def _own_objects(messages: Sequence[Message]) -> list[Message]:
@@ -71,8 +76,8 @@ def _own_objects(messages: Sequence[Message]) -> list[Message]:
     return own
 
 
-def choose_tail(held: Sequence[Held], sizes: Sizes, *, budget: int, room: Room | None) -> list[Held]:
-    """Return what stays: the newest groups within the budget, what is unread, and the newest user message.
+def choose_tail(held: Sequence[Held], sizes: Sizes, *, unread: int, budget: int, room: Room | None) -> list[Held]:
+    """Return what stays: the newest groups within the budget, those from `unread` on, and the newest user message.
 
     When that alone takes more than the room, fewer groups stay, and then the large payloads are shown shortened, oldest
     first; what is unread only when the window would not hold it otherwise, the newest user message never.
@@ -80,7 +85,7 @@ def choose_tail(held: Sequence[Held], sizes: Sizes, *, budget: int, room: Room |
     if not held:
         return []
     messages = [one.message for one in held]
-    user, unread = _newest_user(held), unread_start(messages)
+    user = _newest_user(held)
     if room is not None:
         anchor = sizes.of(messages[user]) if user >= 0 else 0
         room = room.beside_unread(sizes.total(messages[unread:]) + (anchor if user < unread else 0), budget)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leporello.messages.fixed import NO_REPLY
 from leporello.messages.types import is_system, role_of
 
 if TYPE_CHECKING:
@@ -16,10 +15,10 @@ if TYPE_CHECKING:
 def unread_start(messages: Sequence[Message]) -> int:
     """Return where the unread messages begin: behind the newest message of the assistant.
 
-    A line that a repair wrote in the assistant's place is none of its messages. Without any, everything but the leading
-    system messages is unread.
+    A line that a repair wrote between two messages of users counts as one: of what a room said without being answered,
+    only the newest is about to be read. Without any, everything but the leading system messages is unread.
     """
     for index in range(len(messages) - 1, -1, -1):
-        if role_of(messages[index]) == "assistant" and messages[index].get("content") != NO_REPLY:
+        if role_of(messages[index]) == "assistant":
             return index + 1
     return next((index for index, message in enumerate(messages) if not is_system(message)), len(messages))
