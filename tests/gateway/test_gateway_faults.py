@@ -367,8 +367,7 @@ def test_a_full_disk_under_the_agent(tmp_path: Path) -> None:
                 said += [text, got.json()["content"]]
             assert (got.status_code, got.headers["retry-after"]) == (503, "5")
             assert "cannot be stored at the moment" in got.json()["error"]["message"]
-            # The turn is taken back; where even that needs room, its answer (an echo) stands there until there is some.
-            assert stored(tmp_path / "store.db", "room") in (said, [*said, text], [*said, text, text])
+            assert stored(tmp_path / "store.db", "room") in (said, [*said, text])
             gateway.room_on_disk()
             got = httpx2.post(address, json={"content": text}, timeout=60)
             assert got.status_code == 200

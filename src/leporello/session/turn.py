@@ -192,7 +192,6 @@ def undoing(talk: Conversation) -> Walk[list[Message]]:
     at = talk.window.newest_user()
     if at is None:
         return []
-    yield from storing(talk)
     removed = talk.window.lines[at:]
     said = [one for line in removed for one in line.said]
     talk.window.replace(at, [])
