@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from leporello.errors import RedactionError
 from leporello.redact import WITHHELD, Secret, redact, redact_value, redactor, secrets
@@ -161,3 +161,27 @@ def test_two_megabytes_of_hostile_text_take_no_runaway_time(hostile: str) -> Non
 def test_runaway_time_is_noticed() -> None:
     """The same check rejects a pattern that backtracks without bound."""
     assert not finishes("import re; re.search(r'(a+)+$', 'a' * 40 + 'b')", seconds=2)
+
+
+def check_steps(step: int, view: int, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A text that is searched in steps holds the secrets that it holds as a whole."""
+    whole = secrets(text)
+    with monkeypatch.context() as patch:
+        patch.setattr(redactor, "_STEP", step)
+        patch.setattr(redactor, "_VIEW", view)
+        assert secrets(text) == whole
+
+
+@given(text=mixtures, step=st.integers(min_value=3, max_value=40))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_steps_find_what_one_search_finds(text: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    check_steps(step, 2_000, text, monkeypatch)
+
+
+def test_steps_without_a_view_of_what_surrounds_them_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(AssertionError):
+        check_steps(8, 0, "the password=hunter2Secret9 was changed", monkeypatch)
+
+
+def test_a_secret_that_goes_on_beyond_the_view_is_found_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    check_steps(40, 10, "plain words before it, password=" + "a1B2" * 60 + " and words behind it", monkeypatch)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from leporello.redact import redact_messages
-from leporello.summary.artifacts import Artifacts, collect as collect_redacted
+from leporello.summary.artifacts import Artifacts, collect as collect_redacted, gather
 from leporello.summary.artifacts.values import pairs_at
 
 if TYPE_CHECKING:
@@ -321,3 +321,32 @@ def test_hostile_text_is_read_in_linear_time(text: str) -> None:
 )
 def test_a_number_has_the_name_that_a_reader_would_give_it(text: str, found: list[str]) -> None:
     assert [pair for _, pair in pairs_at(text)] == found
+
+
+LONG_JSON = "[" + ",".join(f'{{"n":"row-{number}"}}' for number in range(20_000)) + "]"
+
+
+@pytest.mark.parametrize("long", ["a line of output\n" * 20_000, "word " * 60_000, LONG_JSON, "x" * 300_000])
+def test_a_very_long_output_is_read_to_its_end_in_pieces(long: str) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": '{"command": "make all"}'}}
+    output = f"Exit code 2\n{long}\nlib/last/file.py says limit=48211\n"
+    found = collect([
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "c", "content": output},
+    ])  # fmt: skip
+    assert any("lib/last/file.py" in trace.text for trace in found.files)
+    assert any("48211" in trace.text for trace in found.values)
+    assert [run.outcome for run in found.commands] == ["failed"]
+
+
+def test_no_search_covers_more_than_a_few_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    longest = 0
+
+    def noting(text: str) -> Any:
+        nonlocal longest
+        longest = max(longest, len(text))
+        return iter(())
+
+    monkeypatch.setattr(gather, "pairs_at", noting)
+    collect([{"role": "user", "content": LONG_JSON * 3}])
+    assert 0 < longest <= 4 * gather._BATCH

@@ -30,6 +30,8 @@ _LONGEST_TEXT = 64_000_000
 _DEEPEST_VALUE = 200
 _MOST_PASSES = 6
 _REACH = 500_000
+# A search of a very long text in one go would keep every other thread waiting.
+_STEP, _VIEW = 250_000, 50_000
 
 # The loggers above this one redact what they are told, and this one tells what redacting cannot do.
 _log = logging.getLogger("leporello.redact")
@@ -73,9 +75,29 @@ def _search(text: str, finders: tuple[Finder, ...]) -> list[Secret]:
         )
     if len(text) < SHORTEST and _PLAIN.fullmatch(text):
         return []
+    return _stepwise(text, finders) if len(text) > 2 * _STEP else _found(text, finders)
+
+
+def _found(text: str, finders: tuple[Finder, ...]) -> list[Secret]:
     subject = Subject(text=text)
     found = [secret for find in finders for secret in find(subject)]
     return merged(found) if found else []
+
+
+def _stepwise(text: str, finders: tuple[Finder, ...]) -> list[Secret]:
+    """Search a very long text in steps, each with what surrounds it in view."""
+    found: list[Secret] = []
+    done = 0
+    for step in range(0, len(text), _STEP):
+        first, last = max(0, step - _VIEW), min(len(text), step + _STEP + _VIEW)
+        for secret in _found(text[first:last], finders):
+            start, end = secret.start + first, secret.end + first
+            if max(step, done) <= start < step + _STEP:
+                if end == last < len(text):  # it may go on beyond what is in view
+                    return _found(text, finders)
+                found.append(Secret(kind=secret.kind, start=start, end=end))
+                done = end
+    return found
 
 
 def _redact(text: str, finders: tuple[Finder, ...]) -> Redacted:

@@ -24,7 +24,7 @@ class Subject:
         self.flat = text if text.isascii() else self.plain.decode("ascii")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Secret:
     """A secret found in a text: its kind and where it begins and ends."""
 

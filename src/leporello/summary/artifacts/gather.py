@@ -155,6 +155,19 @@ class _Gathering:
             self._read(Passage(at=index, rank=OUTPUT, role="", text=lines_of(long)))
 
     def _read(self, passage: Passage) -> None:
+        """Take in a passage; of a very long one, no search covers more than a batch."""
+        if len(passage.text) <= 2 * _BATCH:
+            self._add(passage)
+            return
+        pieces = list(_pieces(passage.text))
+        for piece in pieces:
+            self._add(passage._replace(text=piece, answers=None))
+        if passage.answers:
+            index, call = passage.answers
+            ends = f"{pieces[0]}\n{pieces[-1]}"  # how a command ended stands at either end
+            self._settle(call, index, *outcome_of(ends, telling_errors([line for _, line in errors_at(ends)])))
+
+    def _add(self, passage: Passage) -> None:
         self._batch.append(passage)
         self._batch_length += len(passage.text)
         if self._batch_length > _BATCH:
@@ -186,6 +199,17 @@ class _Gathering:
         for passage, sentences in _grouped(spoken, decisions_at):
             for sentence in sentences:
                 self._decisions.seen(sentence, passage.at).role = passage.role
+
+
+def _pieces(text: str) -> Iterator[str]:
+    """Cut a text into batches behind a line, a word or a comma, whichever there is."""
+    start = 0
+    while len(text) - start > _BATCH:
+        end = start + _BATCH
+        cut = next((at for mark in "\n ," if (at := text.rfind(mark, start, end)) > start), end - 1)
+        yield text[start : cut + 1]
+        start = cut + 1
+    yield text[start:]
 
 
 def _grouped(
