@@ -14,6 +14,7 @@ import httpx2
 import pytest
 
 from leporello.config import Config
+from leporello.gateway.app import create_app
 from leporello.gateway.server import Server, listening
 from leporello.store import open_store
 from leporello.testing.model_server import ModelServer
@@ -91,7 +92,7 @@ def running(config: dict[str, Any], store: Store) -> Iterator[Gateway]:
         addresses.append(address)
         ready.set()
 
-    server = Server(settings, store, on_ready=announce)
+    server = Server(create_app(settings, store), on_ready=announce)
     with listening(settings, "127.0.0.1", 0) as listener:
         thread = threading.Thread(target=server.run, args=(listener,), daemon=True)
         thread.start()

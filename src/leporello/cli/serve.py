@@ -15,6 +15,7 @@ from leporello.errors import MissingExtraError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from types import ModuleType
 
     from leporello.config import Config
 
@@ -24,11 +25,22 @@ if TYPE_CHECKING:
 @click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
 @click.option("--demo", is_flag=True, help="Serve a model that repeats what you say: no key, nothing is kept.")
 @click.option("--new-key", "name", metavar="NAME", help="Make a key for somebody, print it once, and leave.")
+@click.option("--worker", is_flag=True, hidden=True, help="Serve behind another process.")
+@click.option("--purges", is_flag=True, hidden=True, help="Of several such processes, one purges the store.")
 @store_option
 @click.option(
     "--config", "config_file", type=click.Path(path_type=Path), help="Another config.yaml than the one at home."
 )
-def command(host: str, port: int, demo: bool, name: str | None, address: str | None, config_file: Path | None) -> None:
+def command(
+    host: str,
+    port: int,
+    demo: bool,
+    name: str | None,
+    worker: bool,
+    purges: bool,
+    address: str | None,
+    config_file: Path | None,
+) -> None:
     """Serve conversations over HTTP: point the base_url of any OpenAI or Anthropic client here.
 
     The gateway recognises each conversation, keeps it in the store, folds it when it must, and passes the provider's
@@ -42,31 +54,65 @@ def command(host: str, port: int, demo: bool, name: str | None, address: str | N
         _print_key(name)
         return
     config = Config.load(config_file)
+    if worker:
+        _serve(config, address, worker=True, purges=purges)
+        return
+    if _in_processes(config, address, demo=demo):
+        _serve_in_processes(config, address, config_file, host=host, port=port)
+        return
     with ExitStack() as stack:
         if demo:
             config = stack.enter_context(_demonstration(config))
             address = address or ":memory:"
-        _serve(config, address, host=host, port=port, **({"engine_options": {"llm": None}} if demo else {}))
+        options: dict[str, Any] = {"engine_options": {"llm": None}} if demo else {}
+        _serve(config, address, host=host, port=port, **options)
 
 
-def _serve(config: Config, address: str | None, **options: Any) -> None:
-    from leporello.agent.tools.environment import blank_environment, deny_inspection
+def _in_processes(config: Config, address: str | None, *, demo: bool) -> bool:
+    """Tell whether keys are to be kept apart: there are several, and a store that processes can share."""
+    settings = config.gateway
+    shared = (address or config.store.url) != ":memory:"
+    return shared and not demo and len(settings.api_keys) > 1 and settings.processes > 1
+
+
+def _serve_in_processes(config: Config, address: str | None, config_file: Path | None, *, host: str, port: int) -> None:
+    server = _prepared()
+    from leporello.gateway.workers import Workers
+
+    command = [sys.executable, "-m", "leporello", "serve"]
+    command += ["--store", address] if address else []
+    command += ["--config", str(config_file)] if config_file else []
+    server.serve_in_processes(config, Workers(config.gateway.processes, command), host=host, port=port, on_ready=_ready)
+
+
+def _serve(config: Config, address: str | None, *, worker: bool = False, **options: Any) -> None:
     from leporello.plugins.hermes import install
     from leporello.store import open_store
 
+    server = _prepared()
+    install(first=True)
+    store = open_store(address, home=config.home, url=config.store.url)
     try:
-        from leporello.gateway.server import serve
+        if worker:
+            server.serve_behind(config, store, on_ready=click.echo, **options)
+        else:
+            server.serve(config, store, on_ready=_ready, **options)
+    finally:
+        store.close()
+
+
+def _prepared() -> ModuleType:
+    """Return what serves; our own keys are where no other program sees them."""
+    from leporello.agent.tools.environment import blank_environment, deny_inspection
+
+    try:
+        from leporello.gateway import server
     except ModuleNotFoundError as error:
         raise MissingExtraError(f"the gateway needs {error.name}: pip install 'leporello[gateway]'") from error
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
-    install(first=True)
     blank_environment()
     deny_inspection()
-    store = open_store(address, home=config.home, url=config.store.url)
-    try:
-        serve(config, store, on_ready=_ready, **options)
-    finally:
-        store.close()
+    return server
 
 
 @contextmanager

@@ -329,6 +329,11 @@ class Gateway(Block):
     )
     upstreams: Annotated[Upstreams, NULL_IS_EMPTY_BLOCK] = Field(default=Upstreams())
     limits: Annotated[GatewayLimits, NULL_IS_EMPTY_BLOCK] = Field(default=GatewayLimits())
+    processes: Annotated[int, Field(ge=1, le=64)] = Field(
+        default=8,
+        description="The most processes that serve keys. Each key has one of its own as long as there are enough, so "
+        "that nobody waits for another's work; it is started with the key's first request. `1`: one serves all.",
+    )
     expire_minutes: Annotated[float, Field(gt=0)] = Field(
         default=60.0,
         description="A conversation that is idle for so long ends; its next message goes on with it.",

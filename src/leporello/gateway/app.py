@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -21,55 +22,35 @@ from leporello.gateway.metrics import CONTENT_TYPE
 from leporello.gateway.openapi import document
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from starlette.requests import Request
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
     from leporello.config import Config
     from leporello.gateway.relay import Client
     from leporello.store import Store
 
 
-def create_app(config: Config, store: Store, *, engine_options: Mapping[str, Any] | None = None) -> Starlette:
+def create_app(
+    config: Config, store: Store, *, engine_options: Mapping[str, Any] | None = None, purges: bool = True
+) -> Starlette:
     """Return the gateway as an ASGI application; the store stays open when it ends.
 
-    `engine_options` go to every conversation's engine (`llm`, for one).
+    `engine_options` go to every conversation's engine (`llm`, for one). Of several processes on one store, one purges.
     """
-    house = House(config, store, engine_options=engine_options)
+    house = House(config, store, engine_options=engine_options, purges=purges)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         async with house.open():
             yield
 
-    count = PassThrough(house, ANTHROPIC, "/v1/messages/count_tokens")
-    session = "/v1/sessions/{id}"
-    app = Starlette(
-        routes=[
-            Route("/healthz", _healthz),
-            Route("/openapi.json", _openapi),
-            Route("/metrics", _Metrics(house), methods=["GET"]),
-            Route("/v1/chat/completions", DropIn(house, OPENAI), methods=["POST"]),
-            Route("/v1/messages", DropIn(house, ANTHROPIC), methods=["POST"]),
-            Route("/v1/messages/count_tokens", count, methods=["POST"]),
-            Route("/v1/models", _Models(house), methods=["GET"]),
-            Route("/v1/sessions", agent_api.Listing(house), methods=["GET"]),
-            Route(
-                session, _ByMethod(GET=agent_api.Show(house), DELETE=agent_api.Delete(house)), methods=["GET", "DELETE"]
-            ),
-            Route(
-                f"{session}/messages",
-                _ByMethod(GET=agent_api.History(house), POST=agent_api.Speak(house)),
-                methods=["GET", "POST"],
-            ),
-            Route(f"{session}/compress", agent_api.Compress(house), methods=["POST"]),
-            Route(f"{session}/reset", agent_api.Reset(house), methods=["POST"]),
-            Route(f"{session}/export", agent_api.Export(house), methods=["GET"]),
-        ],
-        lifespan=lifespan,
-        exception_handlers={HTTPException: _not_served, Exception: _broken},
-    )
+    keyed = [
+        Route(path, _ByMethod({method: door(house) for method, door in doors.items()}), methods=list(doors))
+        for path, doors in DOORS.items()
+    ]
+    app = Starlette(routes=[*OPEN_ROUTES, *keyed], lifespan=lifespan, exception_handlers=HANDLERS)
     app.router.redirect_slashes = False  # it would lead to wherever the request says that it was sent to
     return app
 
@@ -77,7 +58,7 @@ def create_app(config: Config, store: Store, *, engine_options: Mapping[str, Any
 class _ByMethod:
     """A path that means something else with each method."""
 
-    def __init__(self, **doors: Door) -> None:
+    def __init__(self, doors: Mapping[str, ASGIApp]) -> None:
         self._doors = doors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -131,3 +112,26 @@ async def _not_served(request: Request, error: Exception) -> JSONResponse:
     known = error.status_code != HTTPStatus.NOT_FOUND
     refused = Refused(error.status_code, f"this {'method' if known else 'path'} is not served here.")
     return JSONResponse(refused.body("openai"), status_code=error.status_code, headers=error.headers)
+
+
+OPEN_ROUTES: Final = (Route("/healthz", _healthz), Route("/openapi.json", _openapi))
+"""What is served without a key."""
+
+HANDLERS: Final[dict[Any, Any]] = {HTTPException: _not_served, Exception: _broken}
+"""What is answered when no route serves a request, or one breaks."""
+
+_SESSION: Final = "/v1/sessions/{id}"
+DOORS: Final[dict[str, dict[str, Callable[[House], ASGIApp]]]] = {
+    "/metrics": {"GET": _Metrics},
+    "/v1/chat/completions": {"POST": partial(DropIn, dialect=OPENAI)},
+    "/v1/messages": {"POST": partial(DropIn, dialect=ANTHROPIC)},
+    "/v1/messages/count_tokens": {"POST": partial(PassThrough, dialect=ANTHROPIC, path="/v1/messages/count_tokens")},
+    "/v1/models": {"GET": _Models},
+    "/v1/sessions": {"GET": agent_api.Listing},
+    _SESSION: {"GET": agent_api.Show, "DELETE": agent_api.Delete},
+    f"{_SESSION}/messages": {"GET": agent_api.History, "POST": agent_api.Speak},
+    f"{_SESSION}/compress": {"POST": agent_api.Compress},
+    f"{_SESSION}/reset": {"POST": agent_api.Reset},
+    f"{_SESSION}/export": {"GET": agent_api.Export},
+}
+"""What stands behind each path and method, for whoever has a key."""

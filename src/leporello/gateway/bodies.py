@@ -16,6 +16,8 @@ from leporello.messages.pieces import json_pieces
 from leporello.store.seen import raw_calls
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from starlette.requests import Request
 
     from leporello.config.model import GatewayLimits
@@ -32,11 +34,7 @@ _TOO_DEEP: Final = "it is nested too deeply"
 
 async def read_body(request: Request, limits: GatewayLimits, slot: Slot) -> bytes:
     """Return the whole body; one that is too long is refused as soon as that is known, and so is one that dawdles."""
-    if "content-length" in request.headers and "transfer-encoding" in request.headers:
-        raise Refused(400, "a body has a length or comes in chunks, not both.")
-    announced = request.headers.get("content-length", "0")
-    if announced.isdecimal() and int(announced) > limits.body_bytes:
-        raise _too_long(limits)
+    check_length(request.headers, limits)
     pieces, length = [], 0
     try:
         async with asyncio.timeout(limits.seconds):
@@ -49,6 +47,15 @@ async def read_body(request: Request, limits: GatewayLimits, slot: Slot) -> byte
     except TimeoutError as error:
         raise Refused(408, f"the body did not arrive within {limits.seconds:g} s.") from error
     return b"".join(pieces)
+
+
+def check_length(headers: Mapping[str, str], limits: GatewayLimits) -> None:
+    """Refuse a body of which the headers say that it cannot be read."""
+    if "content-length" in headers and "transfer-encoding" in headers:
+        raise Refused(400, "a body has a length or comes in chunks, not both.")
+    announced = headers.get("content-length", "0")
+    if announced.isdecimal() and int(announced) > limits.body_bytes:
+        raise _too_long(limits)
 
 
 def parsed(content: bytes, limits: GatewayLimits) -> dict[str, Any]:

@@ -47,10 +47,10 @@ class Door(ABC):
                 content = await read_body(request, self.house.settings.limits, slot)
                 await client.stays_for(self.serve(request, client, owner, content))
         except Refused as refused:
-            await self._refuse(client, refused)
+            await refuse(client, refused, self.dialect)
         except LeporelloError as error:
             _log.warning("a request failed: %s", one_line(str(error)))
-            await self._refuse(client, Refused(503, told(error), retry_after=5))
+            await refuse(client, Refused(503, told(error), retry_after=5), self.dialect)
         except ClientDisconnect:
             return
         finally:
@@ -72,10 +72,12 @@ class Door(ABC):
 
         return reading() if len(content) <= SMALL else await self.compute(owner, reading)
 
-    async def _refuse(self, client: Client, refused: Refused) -> None:
-        if client.status:  # an answer has begun, and ends here
-            _log.warning("an answer broke off: %s", one_line(str(refused)))
-            return
-        headers = {"content-type": "application/json", **refused.headers}
-        raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
-        await client.answer(refused.status, raw, written(refused.body(self.dialect)))
+
+async def refuse(client: Client, refused: Refused, dialect: str) -> None:
+    """Answer why a request is not served; an answer that has begun ends here."""
+    if client.status:
+        _log.warning("an answer broke off: %s", one_line(str(refused)))
+        return
+    headers = {"content-type": "application/json", **refused.headers}
+    raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+    await client.answer(refused.status, raw, written(refused.body(dialect)))

@@ -56,6 +56,7 @@ class House:
         store: Store,
         *,
         engine_options: Mapping[str, Any] | None = None,
+        purges: bool = True,
     ) -> None:
         self.config = config
         self.settings = config.gateway
@@ -67,6 +68,7 @@ class House:
         self.lag = Lag()
         self.shelf = Shelf(store, self._dialogue, lanes=self.lanes)
         self._options = dict(engine_options or {})
+        self._purges = purges
         self.rooms = Rooms(config, store, self.shelf, self._hear, self._options)
         self._windows: Recent[tuple[str, str], int] = Recent(_MOST_MODELS)
         self._sources: Recent[tuple[str, str, int], EngineSource] = Recent(_MOST_MODELS)
@@ -77,7 +79,8 @@ class House:
         self.upstreams, client = connect(self.settings)
         await self.shelf.load()
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "leporello-gateway"))
-        tasks = [asyncio.ensure_future(work) for work in (self._tidy(), self._purge(), self.lag.watch())]
+        works = [self._tidy(), self.lag.watch(), *([self._purge()] if self._purges else [])]
+        tasks = [asyncio.ensure_future(work) for work in works]
         try:
             yield
         finally:

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
-import time
 from collections import Counter
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final, TypeVar
@@ -31,12 +29,6 @@ BODIES_HELD: Final = 4
 
 LANE_WIDTH: Final = 2
 """How many threads may compute for one key at the same time: one while another writes to the disk."""
-
-HEAVY_SHARE: Final = 0.5
-"""A key that computed for more than this part of the last seconds gives way to the others."""
-
-GIVE_WAY_SECONDS: Final = 0.05
-_REMEMBERED_SECONDS: Final = 10.0
 
 
 class ConcurrencyLimit:
@@ -97,65 +89,28 @@ class Slot:
 
 
 class Lane:
-    """The threads that compute for one key; use it from the event loop.
+    """The threads that compute for one key; use it from the event loop."""
 
-    A key that computes all the time has one thread instead, and each piece of its work is put off a little while others
-    are at work: every thread that wants the interpreter makes all others slower.
-    """
-
-    def __init__(self, lanes: Lanes, width: int = LANE_WIDTH, clock: Callable[[], float] = time.monotonic) -> None:
-        self._lanes = lanes
-        self._clock = clock
+    def __init__(self, width: int = LANE_WIDTH) -> None:
         self._slots = asyncio.Semaphore(width)
-        self._alone = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._load = 0.0
-        self._counted = clock()
-
-    @property
-    def is_heavy(self) -> bool:
-        """Whether the key has computed for most of the last seconds."""
-        self._add(0.0)
-        return self._load > HEAVY_SHARE * _REMEMBERED_SECONDS
 
     async def run(self, executor: Executor | None, function: Callable[[], T]) -> T:
         """Run a function in a thread when it is this key's turn; begun, it is carried to its end."""
         self._loop = asyncio.get_running_loop()
         async with self._slots:
-            if not self.is_heavy:
-                return await self._timed(executor, function)
-            async with self._alone:
-                if self._lanes.others_work(self):
-                    await asyncio.sleep(GIVE_WAY_SECONDS)
-                return await self._timed(executor, function)
+            return await to_the_end(_in_thread(self._loop, executor, function))
 
     @contextmanager
     def idle(self) -> Iterator[None]:
         """Let another thread of the key compute while this one, which runs in the lane, waits for a model."""
-        loop, started = self._loop, self._clock()
+        loop = self._loop
         assert loop is not None  # noqa: S101 - `run` has set it
         loop.call_soon_threadsafe(self._slots.release)
         try:
             yield
         finally:
             asyncio.run_coroutine_threadsafe(self._slots.acquire(), loop).result()
-            loop.call_soon_threadsafe(self._add, started - self._clock())
-
-    async def _timed(self, executor: Executor | None, function: Callable[[], T]) -> T:
-        loop, started = asyncio.get_running_loop(), self._clock()
-        self._lanes.working[self] += 1
-        try:
-            return await to_the_end(_in_thread(loop, executor, function))
-        finally:
-            self._lanes.working[self] -= 1
-            self._lanes.working += Counter()  # drops those at zero
-            self._add(self._clock() - started)
-
-    def _add(self, seconds: float) -> None:
-        """Count time that was computed; what lies further back counts less."""
-        now = self._clock()
-        self._load = self._load * math.exp((self._counted - now) / _REMEMBERED_SECONDS) + seconds
-        self._counted = now
 
 
 class Lanes:
@@ -163,19 +118,13 @@ class Lanes:
 
     def __init__(self) -> None:
         self._lanes: WeakValueDictionary[str, Lane] = WeakValueDictionary()
-        self.working: Counter[Lane] = Counter()
-        """How many threads compute in which lane now."""
 
     def of(self, owner: str) -> Lane:
         """Return the lane of a key."""
         lane = self._lanes.get(owner)
         if lane is None:
-            lane = self._lanes[owner] = Lane(self)
+            lane = self._lanes[owner] = Lane()
         return lane
-
-    def others_work(self, lane: Lane) -> bool:
-        """Tell whether another key computes now."""
-        return any(other is not lane for other in self.working)
 
 
 async def to_the_end(work: Coroutine[Any, Any, T]) -> T:

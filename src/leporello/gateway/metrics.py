@@ -18,6 +18,10 @@ CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
+_APART: Final = "leporello_event_loop_gap_seconds"
+"""What cannot be added up when several processes are told as one."""
+
+
 class Metrics:
     """Counts requests, compactions and tokens; safe to use from any thread."""
 
@@ -70,3 +74,33 @@ class Metrics:
             yield f"# TYPE leporello_{name}_total counter"
             for key, count in sorted(counter.items()):
                 yield f'leporello_{name}_total{{{label}="{key}"}} {count}'
+
+
+def merged(by_process: Mapping[str, str]) -> str:
+    """Return the figures of several processes as those of one: sums, where these say something."""
+    kinds: dict[str, str] = {}
+    values: dict[str, dict[str, float]] = {}
+    for process, text in by_process.items():
+        name = ""
+        for line in text.splitlines():
+            if line.startswith("# TYPE "):
+                _, _, name, kinds[name] = line.split(" ")
+                continue
+            key, _, value = line.rpartition(" ")
+            if name == _APART:
+                key += f'{{process="{process}"}}'
+            known = values.setdefault(name, {})
+            known[key] = known.get(key, 0) + float(value)
+    lines = [
+        line
+        for name, kind in kinds.items()
+        for line in (
+            f"# TYPE {name} {kind}",
+            *(f"{key} {_number(value)}" for key, value in values.get(name, {}).items()),
+        )
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _number(value: float) -> str:
+    return str(int(value)) if value.is_integer() else f"{value:.6f}"

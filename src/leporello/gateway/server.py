@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import gc
+import os
 import signal
 import socket
 import sys
@@ -16,13 +17,17 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from leporello.errors import ConfigError
 from leporello.gateway.app import create_app
+from leporello.gateway.front import create_front
 from leporello.gateway.keys import is_loopback
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import AsyncIterator, Callable, Iterator
 
+    from starlette.applications import Starlette
+
     from leporello.config import Config
+    from leporello.gateway.workers import Workers
     from leporello.store import Store
 
 GRACE_SECONDS: Final = 30
@@ -53,10 +58,39 @@ def serve(
     **options: Any,
 ) -> None:
     """Serve until a signal comes; `on_ready` is told the address when requests are answered."""
+    _prepare()
+    with listening(config, host, port) as listener:
+        Server(create_app(config, store, **options), on_ready=on_ready).run(listener)
+
+
+def serve_in_processes(
+    config: Config, workers: Workers, *, host: str, port: int, on_ready: Callable[[str], None]
+) -> None:
+    """Serve until a signal comes, each key in a process of its own."""
+    _prepare()
+    with listening(config, host, port) as listener:
+        Server(create_front(config, workers), on_ready=on_ready).run(listener)
+
+
+def serve_behind(config: Config, store: Store, *, purges: bool, on_ready: Callable[[str], None]) -> None:
+    """Serve some keys, on any port of this machine, until the process that started this one ends or says so."""
+    _prepare()
+    with listening(config, "127.0.0.1", 0) as listener:
+        server = Server(create_app(config, store, purges=purges), on_ready=on_ready)
+        threading.Thread(target=_stop_with_parent, args=[server], name="leporello-parent", daemon=True).start()
+        server.run(listener)
+
+
+def _stop_with_parent(server: Server) -> None:
+    """Stop when the other end of the standard input is closed: whoever started this process is gone."""
+    while os.read(0, 1024):
+        pass
+    server.stop()
+
+
+def _prepare() -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
     _give_memory_back()
-    with listening(config, host, port) as listener:
-        Server(config, store, on_ready=on_ready, **options).run(listener)
 
 
 def _give_memory_back() -> None:
@@ -92,8 +126,8 @@ def listening(config: Config, host: str, port: int) -> socket.socket:
 class Server:
     """The gateway on a socket."""
 
-    def __init__(self, config: Config, store: Store, *, on_ready: Callable[[str], None], **options: Any) -> None:
-        self._app = create_app(config, store, **options)
+    def __init__(self, app: Starlette, *, on_ready: Callable[[str], None]) -> None:
+        self._app = app
         self._on_ready = on_ready
         self._inner = self._app.router.lifespan_context
         self._address = ""

@@ -1,0 +1,183 @@
+"""The gateway in front of its processes: looks whose request it is, and passes everything on as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Final
+
+import httpx2
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.routing import Route
+
+from leporello.gateway.app import DOORS, HANDLERS, OPEN_ROUTES
+from leporello.gateway.bodies import check_length
+from leporello.gateway.door import refuse
+from leporello.gateway.errors import Refused
+from leporello.gateway.keys import Keys
+from leporello.gateway.lag import Lag
+from leporello.gateway.metrics import CONTENT_TYPE, Metrics, merged
+from leporello.gateway.relay import Client
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Coroutine
+
+    from starlette.types import Receive, Scope, Send
+
+    from leporello.config import Config
+    from leporello.gateway.workers import Worker, Workers
+
+_HOP_BY_HOP: Final = frozenset(
+    {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
+)
+_OWN: Final = frozenset({b"date", b"server"})
+_PIECES_AHEAD: Final = 2
+
+
+def create_front(config: Config, workers: Workers) -> Starlette:
+    """Return the ASGI application that passes requests on to the processes."""
+    lag, metrics = Lag(), Metrics()
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        watching = asyncio.ensure_future(lag.watch())
+        try:
+            yield
+        finally:
+            watching.cancel()
+            await workers.stop()
+
+    passing, figures = Passing(config, workers, metrics), Figures(config, workers, metrics, lag)
+    app = Starlette(
+        routes=[
+            *OPEN_ROUTES,
+            *(
+                Route(path, figures if path == "/metrics" else passing, methods=list(doors))
+                for path, doors in DOORS.items()
+            ),
+        ],
+        lifespan=lifespan,
+        exception_handlers=HANDLERS,
+    )
+    app.router.redirect_slashes = False
+    return app
+
+
+class Passing:
+    """Passes the requests of a key on to its process, and the answers back."""
+
+    def __init__(self, config: Config, workers: Workers, metrics: Metrics) -> None:
+        self._limits = config.gateway.limits
+        self._keys = Keys(config.gateway.api_keys)
+        self._workers = workers
+        self._metrics = metrics
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        request, incoming, started = Request(scope), Incoming(receive), time.monotonic()
+        client = Client(receive, send)
+        try:
+            await self._serve(request, incoming, client)
+        except Refused as refused:
+            await refuse(client, refused, "anthropic" if scope["path"].startswith("/v1/messages") else "openai")
+            self._metrics.answered(type(self).__name__, refused.status, time.monotonic() - started)
+
+    async def _serve(self, request: Request, incoming: Incoming, client: Client) -> None:
+        owner = self._keys.owner(request.headers)
+        if owner is None:
+            raise Refused(401, "the key of the gateway is missing or wrong.", code="invalid_api_key")
+        check_length(request.headers, self._limits)
+        await incoming.stays_for(self._pass(request, incoming, client, self._workers.of(owner)))
+
+    async def _pass(self, request: Request, incoming: Incoming, client: Client, worker: Worker) -> None:
+        """Send the request as it comes, and the answer as that comes."""
+        to = await worker.client()
+        sent = httpx2.Request(
+            request.method,
+            to.base_url.copy_with(raw_path=_target(request.scope)),
+            headers=[(name, value) for name, value in request.headers.raw if name not in _HOP_BY_HOP],
+            content=incoming.pieces() if _has_body(request) else None,
+        )
+        try:
+            response = await to.send(sent, stream=True)
+            try:
+                headers = [(name.lower(), value) for name, value in response.headers.raw]
+                kept = [(name, value) for name, value in headers if name not in _HOP_BY_HOP | _OWN]
+                await client.start(response.status_code, kept)
+                async for piece in response.aiter_raw():
+                    await client.write(piece)
+                await client.finish()
+            finally:
+                await response.aclose()
+        except httpx2.HTTPError as error:
+            raise Refused(502, "the process that serves this key broke off; try again.", retry_after=1) from error
+
+
+class Figures(Passing):
+    """The figures of all processes as one."""
+
+    def __init__(self, config: Config, workers: Workers, metrics: Metrics, lag: Lag) -> None:
+        super().__init__(config, workers, metrics)
+        self._lag = lag
+
+    async def _pass(self, request: Request, incoming: Incoming, client: Client, worker: Worker) -> None:
+        async def figures(one: Worker) -> str:
+            with suppress(httpx2.HTTPError, Refused):
+                answer = await (await one.client()).get("/metrics", headers=_credentials(request))
+                return answer.text if answer.is_success else ""
+            return ""
+
+        texts = await asyncio.gather(*(figures(one) for one in self._workers.running))
+        asked = len(texts) - 1  # each process counts the request for its figures; for the client it is one
+        own = self._metrics.text({"requests_running": -asked, "event_loop_gap_seconds": round(self._lag.longest, 4)})
+        by_process = {"front": own, **{str(number): text for number, text in enumerate(texts)}}
+        await client.answer(200, [(b"content-type", CONTENT_TYPE.encode())], merged(by_process).encode())
+
+
+class Incoming:
+    """The body of a request as it comes, and whether its client is still there."""
+
+    def __init__(self, receive: Receive) -> None:
+        self._receive = receive
+        self._pieces: asyncio.Queue[bytes | None] = asyncio.Queue(_PIECES_AHEAD)
+
+    async def pieces(self) -> AsyncIterator[bytes]:
+        """Yield the body."""
+        while (piece := await self._pieces.get()) is not None:
+            yield piece
+
+    async def stays_for(self, work: Coroutine[None, None, None]) -> None:
+        """Do the work as long as the client is there."""
+        task, reading = asyncio.ensure_future(work), asyncio.ensure_future(self._read())
+        try:
+            await asyncio.wait({task, reading}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                task.result()
+        finally:
+            for one in (task, reading):
+                one.cancel()
+            await asyncio.gather(task, reading, return_exceptions=True)
+
+    async def _read(self) -> None:
+        """Read the body, then wait until the client is gone."""
+        while (message := await self._receive())["type"] != "http.disconnect":
+            if message.get("body"):
+                await self._pieces.put(message["body"])
+            if not message.get("more_body", False):
+                await self._pieces.put(None)
+
+
+def _has_body(request: Request) -> bool:
+    return "content-length" in request.headers or "transfer-encoding" in request.headers
+
+
+def _target(scope: Scope) -> bytes:
+    path: bytes = scope["raw_path"]
+    query: bytes = scope["query_string"]
+    return path + b"?" + query if query else path
+
+
+def _credentials(request: Request) -> dict[str, str]:
+    return {name: value for name, value in request.headers.items() if name in ("authorization", "x-api-key")}
