@@ -13,8 +13,8 @@ import pytest
 
 from leporello import ContextEngine
 from leporello.events import CompactionFinished
-from leporello.messages import is_system, role_of, text_of, tool_result
-from leporello.session import Session, verdict
+from leporello.messages import copied, is_system, role_of, text_of, tool_result
+from leporello.session import Session, conversation, verdict
 from leporello.session.results import Mended
 from leporello.testing.model_server import ModelServer, Step, Use
 
@@ -83,6 +83,17 @@ class OlderSignature(Plain):
         return super().compress(messages)
 
 
+class TextsOnly(Plain):
+    """One that takes for granted that what was said is a string, as it is in Hermes Agent."""
+
+    def compress(
+        self, messages: list[Message], current_tokens: int | None = None, focus_topic: str | None = None
+    ) -> list[Message]:
+        """Count words, and keep the last six."""
+        assert sum(len((message.get("content") or "").split()) for message in messages)
+        return super().compress(messages, current_tokens, focus_topic)
+
+
 class WithoutSystemPrompt(Plain):
     def compress(self, messages: list[Message], *args: Any, **options: Any) -> list[Message]:
         return [one for one in super().compress(messages) if not is_system(one)]
@@ -95,6 +106,7 @@ PLAIN = {
     "a summary in a system message": SummaryInSystemMessage,
     "an older signature": OlderSignature,
     "without the system prompt": WithoutSystemPrompt,
+    "texts only": TextsOnly,
 }
 
 
@@ -196,5 +208,14 @@ def test_without_mending_most_plain_engines_never_fold(kind: str, monkeypatch: p
     monkeypatch.setattr(verdict, "mended", lambda result, *_, **__: Mended(messages=result))
     work = Work(WINDOWS[0])
     work.play(PLAIN[kind](WINDOWS[0]), "openai")
+    statuses = {event.status for event in work.told if isinstance(event, CompactionFinished)}
+    assert statuses - {"folded"}
+
+
+def test_an_engine_that_knows_no_parts_fails_when_it_is_handed_some(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The planted defect of `TextsOnly`: copies as they stand."""
+    monkeypatch.setattr(conversation, "copied_as_text", copied)
+    work = Work(WINDOWS[0])
+    work.play(TextsOnly(WINDOWS[0]), "anthropic")
     statuses = {event.status for event in work.told if isinstance(event, CompactionFinished)}
     assert statuses - {"folded"}

@@ -13,7 +13,7 @@ from leporello.messages.fixed import (
     STUB_RESULT,
 )
 from leporello.messages.groups import Group, group_start, group_stop, groups, is_cut
-from leporello.messages.identity import copied, fingerprint, without_private
+from leporello.messages.identity import copied, copied_as_text, fingerprint, without_private
 from leporello.messages.merge import merged
 from leporello.messages.repair import Change, Repaired, repair
 from leporello.messages.rules import Violation, violations
@@ -54,6 +54,7 @@ __all__ = [
     "call_ids_of",
     "canonical",
     "copied",
+    "copied_as_text",
     "fingerprint",
     "from_anthropic",
     "group_start",

@@ -47,6 +47,15 @@ def copied(value: Any) -> Any:
     return [copied(item) if isinstance(item, (dict, list)) else item for item in value]
 
 
+def copied_as_text(message: Message) -> Message:
+    """Return a copy whose text is a string, where it stood as the only part: some engines know no parts."""
+    copy: Message = copied(message)
+    content = copy.get("content")
+    if isinstance(content, list) and len(content) == 1 and _is_bare_text(content[0]):
+        copy["content"] = content[0]["text"]
+    return copy
+
+
 def fingerprint(message: Any) -> str:
     """Return a short, stable name for what a message says: 32 hexadecimal digits.
 

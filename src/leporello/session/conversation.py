@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from leporello.caching import CachePolicy, PrefixTracker
-from leporello.messages import role_of, tool_calls_of
+from leporello.messages import copied, copied_as_text, role_of, tool_calls_of
 from leporello.prices import cost
 from leporello.session.accounts import Accounts
 from leporello.session.answers import INCOMPLETE
@@ -17,7 +17,7 @@ from leporello.session.meter import Meter
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from leporello.messages import ToolCall
+    from leporello.messages import Message, ToolCall
     from leporello.session.lines import Said
     from leporello.session.meter import Count
     from leporello.session.windows import Saved
@@ -123,6 +123,14 @@ class Conversation:
         self.window = Window([*saved.lines, *saved.later])
         self.edited = bool(self.window)
         self.journalled, self.items = (len(saved.lines), saved.items) if saved.whole else (0, 0)
+
+    def copy(self, message: Message) -> Message:
+        """Return a copy of a message for the engine; one that we did not write may know texts only."""
+        return copied_as_text(message) if self.foreign else copied(message)
+
+    def shown(self) -> list[Message]:
+        """Return the live list of the messages for the engine."""
+        return self.window.shown(self.copy)
 
     @property
     def stored(self) -> bool:

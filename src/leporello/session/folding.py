@@ -40,9 +40,7 @@ def asking(talk: Conversation, tokens: int, *, reported: bool) -> Walk[bool]:
     """Ask the engine whether to fold: about the messages, then about the count, both always."""
     early = False
     if not talk.engine_waits:
-        early = yield from trying(
-            talk, steps.Preflight(messages=talk.window.shown(), stored=talk.stored), default=False
-        )
+        early = yield from trying(talk, steps.Preflight(messages=talk.shown(), stored=talk.stored), default=False)
     due = yield from trying(talk, steps.ShouldCompress(tokens=tokens), default=False)
     caught = talk.foreign and in_net(talk, tokens)
     if not (early or due or caught) or not talk.automatic or talk.recovered or tokens < talk.rests_until:
@@ -97,7 +95,7 @@ def replacing(
     yield from handing_out(talk)
     version = yield from trying(talk, steps.Version())
     before = talk.window
-    given = _copies(before)
+    given = [talk.copy(message) for message in before.messages]
     step = steps.Compress(messages=given, written=_written(before, given), tokens=tokens, focus=focus, force=force)
     report = yield from using(talk, step)
     if talk.foreign:
@@ -142,7 +140,7 @@ def catching(
         return report
     cause = f"{left:,} tokens are left" if folded else report.reason or "it returned the same list"
     why = f"engine '{talk.engine}' did not bring the conversation down: {cause}"
-    given = _copies(talk.window)
+    given = [copied(message) for message in talk.window.messages]
     step = steps.CompressBuiltIn(
         messages=given,
         written=_written(talk.window, given),
@@ -204,10 +202,6 @@ def _rests_until(talk: Conversation, tokens: int) -> int:
     window = talk.route.context_length
     later = tokens + int(window * REST)
     return later if not talk.foreign or in_net(talk, tokens) else min(later, math.ceil(NET * window))
-
-
-def _copies(window: Window) -> list[Message]:
-    return [copied(message) for message in window.messages]
 
 
 def _written(window: Window, copies: Sequence[Message]) -> list[Message]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leporello.messages import copied, is_system, role_of, text_of, without_private
+from leporello.messages import is_system, role_of, text_of, without_private
 from leporello.messages.fixed import FIXED_TEXTS
 from leporello.tokens import count_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from leporello.messages import Message
     from leporello.store import WindowItem
@@ -135,13 +135,13 @@ class Window:
         del self.lines[start:], self.messages[start:], self.wire[start:], self.weights[start:]
         self.extend(lines)
 
-    def shown(self) -> list[Message]:
+    def shown(self, copy: Callable[[Message], Message]) -> list[Message]:
         """Return the live list for the engine: of copies, so that what is done to it does not reach the window."""
         known = len(self._shown)
         if known > len(self.messages):
-            self._shown = [copied(message) for message in self.messages]
+            self._shown = [copy(message) for message in self.messages]
         elif known < len(self.messages):
-            self._shown += [copied(message) for message in self.messages[known:]]
+            self._shown += [copy(message) for message in self.messages[known:]]
         return self._shown
 
     def tokens_from(self, start: int) -> int:

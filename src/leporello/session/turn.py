@@ -151,7 +151,7 @@ def recording(talk: Conversation, answer: Answered) -> Walk[list[ToolCall]]:
             yield from answering(talk, call)
     if not talk.engine_waits:
         yield from handing_out(talk)
-        yield from trying(talk, steps.Complete(messages=talk.window.shown(), usage=answer.usage, stored=talk.stored))
+        yield from trying(talk, steps.Complete(messages=talk.shown(), usage=answer.usage, stored=talk.stored))
     return [call for call in calls if call.name not in own]
 
 
@@ -217,7 +217,7 @@ def ending(talk: Conversation) -> Walk[None]:
     yield from unanswered(talk, "the conversation ended first")
     yield from storing(talk)
     yield from handing_out(talk)
-    messages = [] if talk.unspoken else talk.window.shown()
+    messages = [] if talk.unspoken else talk.shown()
     yield from trying(talk, steps.End(session_id=talk.session_id, messages=messages, stored=talk.stored))
 
 
@@ -272,7 +272,7 @@ def answering(talk: Conversation, call: ToolCall) -> Walk[None]:
         yield from saying(talk, tool_result(call, UNAVAILABLE))
         return
     yield from handing_out(talk)
-    answer = yield steps.Answer(call=call, messages=talk.window.shown(), stored=talk.stored)
+    answer = yield steps.Answer(call=call, messages=talk.shown(), stored=talk.stored)
     yield from saying(talk, tool_result(call, answer.text))
     yield tell(talk, ToolAnswered, name=call.name, call_id=call.id, seconds=answer.seconds)
 
