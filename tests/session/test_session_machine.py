@@ -382,3 +382,23 @@ def test_the_anthropic_request_is_the_whole_conversion(opened: Any) -> None:
         message = {"role": "assistant", "content": f"Answer {n}", **({"tool_calls": calls} if calls else {})}
         for call in session.record({"choices": [{"message": message}]}):
             session.add(tool_result(call, "done"))
+
+
+def test_undo_takes_back_what_a_fold_has_shortened() -> None:
+    """A story that the machine found: the answer stood in the window in other words than it was said in."""
+    story = SessionMachine()
+    story.open("compressor", "openai", [])
+    calls = ["read_file"] * 3
+    story.user_speaks("yes")
+    story.request()
+    for _ in range(2):
+        story.model_answers(text="yes", calls=calls)
+    story.compress()
+    story.model_answers(text="yes", calls=calls)
+    story.model_answers(text="Look at src/part_{n}.py please. " * 60, calls=[])
+    story.overflow()
+    answer = story.session._talk.window.lines[-1]
+    assert not answer.said, "the last line shows nothing as it was said"
+    story.undo()
+    story.nothing_is_lost()
+    story.teardown()

@@ -90,6 +90,8 @@ class Conversation:
     """How many results of the engine were refused since the last one that was used."""
     withdrawn: list[tuple[Said, Said]] = field(default_factory=list)
     """What was taken back, from and to, that the store does not know of yet."""
+    newest: Said | None = None
+    """What was said last, if that is known."""
     journalled: int = 0
     """How many lines the store's window has."""
     items: int = 0
@@ -121,6 +123,7 @@ class Conversation:
     def resume(self, saved: Saved) -> None:
         """Go on from the conversation as it stands in the store."""
         self.window = Window([*saved.lines, *saved.later])
+        self.newest = None
         self.edited = bool(self.window)
         self.journalled, self.items = (len(saved.lines), saved.items) if saved.whole else (0, 0)
 

@@ -55,6 +55,8 @@ def storing(talk: Conversation, said: Sequence[Said] = (), row: Request | None =
     """Store what was said, and what the store could not take before; when it fails again, the conversation goes on."""
     if not (talk.waiting or said):
         return
+    if said:
+        talk.newest = said[-1]
     waiting = [*talk.unspoken, *talk.waiting, *said]
     slices = list(_slices(waiting))
     if len(slices) > 1:  # a message that cannot be stored is refused before any is
@@ -75,6 +77,14 @@ def storing(talk: Conversation, said: Sequence[Said] = (), row: Request | None =
     talk.waiting = []
     yield from withdrawing(talk)
     yield from _writing_late(talk)
+
+
+def newest_said(talk: Conversation) -> Walk[Said | None]:
+    """Return what was said last, also when a fold has taken it out of the window; None when that is not known."""
+    if talk.newest is not None or talk.waiting or talk.withdrawn:
+        return talk.newest
+    id_ = yield from trying(talk, steps.Newest())
+    return None if id_ is None else Said(message={}, id=id_)
 
 
 def _check(said: Sequence[Said]) -> None:

@@ -33,7 +33,17 @@ from leporello.session.events import (
     WindowCorrected,
 )
 from leporello.session.folding import LEASE_SECONDS, asking, folding
-from leporello.session.keeping import catching_up, handing_out, hearing, mending, saying, storing, withdrawing, writing
+from leporello.session.keeping import (
+    catching_up,
+    handing_out,
+    hearing,
+    mending,
+    newest_said,
+    saying,
+    storing,
+    withdrawing,
+    writing,
+)
 from leporello.session.lines import Said, line_of
 from leporello.session.walk import Walk, tell, telling, trying
 from leporello.session.windows import unfolded
@@ -194,10 +204,12 @@ def undoing(talk: Conversation) -> Walk[list[Message]]:
         return []
     removed = talk.window.lines[at:]
     said = [one for line in removed for one in line.said]
+    newest = yield from newest_said(talk)
     talk.window.replace(at, [])
     talk.cut(at, UNDO)
     talk.sent, talk.recovered = None, False
-    talk.withdrawn.append((said[0], said[-1]))
+    talk.withdrawn.append((said[0], newest or said[-1]))
+    talk.newest = None
     turn = yield from withdrawing(talk)
     talk.window.extend(unfolded(talk.window, turn))
     yield from writing(talk, len(talk.window), Request(reason=UNDO, keep=0, added=()))
