@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -176,6 +178,18 @@ class TestEnding:
         with served(tmp_path, upstream, api_keys=KEYS, processes=1) as gateway:
             assert ask(gateway, "ada", "one").status_code == 200
             assert children(gateway) == []
+
+
+def test_a_store_that_cannot_be_read_is_told_at_the_start(tmp_path: Path) -> None:
+    (tmp_path / "store.db").write_bytes(b"no database at all, " * 300)
+    (tmp_path / "config.yaml").write_text(json.dumps({"gateway": {"api_keys": KEYS}}), encoding="utf-8")
+    command = ["serve", "--port", "0", "--store", str(tmp_path / "store.db"), "--config", str(tmp_path / "config.yaml")]
+    done = subprocess.run(
+        [sys.executable, "-m", "leporello", *command], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode != 0
+    assert "store.db" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_key_stays_with_its_process_and_the_emptiest_takes_the_next() -> None:

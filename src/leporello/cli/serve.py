@@ -57,35 +57,23 @@ def command(
     if worker:
         _serve(config, address, worker=True, purges=purges)
         return
-    if _in_processes(config, address, demo=demo):
-        _serve_in_processes(config, address, config_file, host=host, port=port)
-        return
     with ExitStack() as stack:
         if demo:
             config = stack.enter_context(_demonstration(config))
             address = address or ":memory:"
-        options: dict[str, Any] = {"engine_options": {"llm": None}} if demo else {}
-        _serve(config, address, host=host, port=port, **options)
+        _serve(config, address, config_file, demo=demo, host=host, port=port)
 
 
-def _in_processes(config: Config, address: str | None, *, demo: bool) -> bool:
-    """Tell whether keys are to be kept apart: there are several, and a store that processes can share."""
-    settings = config.gateway
-    shared = (address or config.store.url) != ":memory:"
-    return shared and not demo and len(settings.api_keys) > 1 and settings.processes > 1
-
-
-def _serve_in_processes(config: Config, address: str | None, config_file: Path | None, *, host: str, port: int) -> None:
-    server = _prepared()
-    from leporello.gateway.workers import Workers
-
-    command = [sys.executable, "-m", "leporello", "serve"]
-    command += ["--store", address] if address else []
-    command += ["--config", str(config_file)] if config_file else []
-    server.serve_in_processes(config, Workers(config.gateway.processes, command), host=host, port=port, on_ready=_ready)
-
-
-def _serve(config: Config, address: str | None, *, worker: bool = False, **options: Any) -> None:
+def _serve(
+    config: Config,
+    address: str | None,
+    config_file: Path | None = None,
+    *,
+    worker: bool = False,
+    purges: bool = False,
+    demo: bool = False,
+    **place: Any,
+) -> None:
     from leporello.plugins.hermes import install
     from leporello.store import open_store
 
@@ -94,11 +82,22 @@ def _serve(config: Config, address: str | None, *, worker: bool = False, **optio
     store = open_store(address, home=config.home, url=config.store.url)
     try:
         if worker:
-            server.serve_behind(config, store, on_ready=click.echo, **options)
+            server.serve_behind(config, store, purges=purges, on_ready=click.echo)
+        elif len(config.gateway.api_keys) > 1 < config.gateway.processes and store.url != ":memory:":
+            next(store.conversations(), None)  # a store that cannot be read is told now, not with the first request
+            server.serve_in_processes(config, _again(address, config_file), on_ready=_ready, **place)
         else:
-            server.serve(config, store, on_ready=_ready, **options)
+            options = {"engine_options": {"llm": None}} if demo else {}
+            server.serve(config, store, on_ready=_ready, **place, **options)
     finally:
         store.close()
+
+
+def _again(address: str | None, config_file: Path | None) -> list[str]:
+    """Return how this program is started again, with the same store and configuration."""
+    command = [sys.executable, "-m", "leporello", "serve"]
+    command += ["--store", address] if address else []
+    return command + (["--config", str(config_file)] if config_file else [])
 
 
 def _prepared() -> ModuleType:

@@ -19,15 +19,15 @@ from leporello.errors import ConfigError
 from leporello.gateway.app import create_app
 from leporello.gateway.front import create_front
 from leporello.gateway.keys import is_loopback
+from leporello.gateway.workers import Workers
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 
     from starlette.applications import Starlette
 
     from leporello.config import Config
-    from leporello.gateway.workers import Workers
     from leporello.store import Store
 
 GRACE_SECONDS: Final = 30
@@ -64,12 +64,12 @@ def serve(
 
 
 def serve_in_processes(
-    config: Config, workers: Workers, *, host: str, port: int, on_ready: Callable[[str], None]
+    config: Config, command: Sequence[str], *, host: str, port: int, on_ready: Callable[[str], None]
 ) -> None:
-    """Serve until a signal comes, each key in a process of its own."""
+    """Serve until a signal comes, each key in a process of its own; `command` starts one."""
     _prepare()
     with listening(config, host, port) as listener:
-        Server(create_front(config, workers), on_ready=on_ready).run(listener)
+        Server(create_front(config, Workers(config.gateway.processes, command)), on_ready=on_ready).run(listener)
 
 
 def serve_behind(config: Config, store: Store, *, purges: bool, on_ready: Callable[[str], None]) -> None:
