@@ -402,3 +402,18 @@ def test_undo_takes_back_what_a_fold_has_shortened() -> None:
     story.undo()
     story.nothing_is_lost()
     story.teardown()
+
+
+def test_a_row_that_is_written_late_keeps_the_folded_window() -> None:
+    """Another one: the store failed with the first answer after a fold, and recovered at the end."""
+    story = SessionMachine()
+    story.open("lcm", "openai", [])
+    story.user_speaks("港口 {n} 号" * 40)
+    story.request()
+    story.user_speaks("Look at src/part_{n}.py please. " * 12)
+    story.user_speaks("Go on.")
+    story.overflow()
+    assert any(line.is_block for line in story.session._talk.window.lines), "folded"
+    story.store.fails = True
+    story.model_answers(text="What is in part {n}?", calls=["read_file"])
+    story.teardown()

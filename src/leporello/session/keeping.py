@@ -177,11 +177,12 @@ def writing(talk: Conversation, lines: int, row: Request) -> Walk[None]:
 
 
 def _writing_late(talk: Conversation) -> Walk[None]:
-    """Write the rows that the store could not take, for what they used and cost; the window comes with the next row."""
+    """Write the rows that the store could not take, for what they used and cost, with the window as it is now."""
     while talk.unwritten and not talk.waiting:
-        row = replace(talk.unwritten[0], keep=talk.items, added=())
-        if (yield from trying(talk, steps.Journal(request=row))) is None:
+        entry = _entry(talk, len(talk.window), talk.unwritten[0])
+        if (yield from trying(talk, steps.Journal(request=entry.row))) is None:
             return
+        entry.note(talk)
         talk.unwritten.pop(0)
 
 
