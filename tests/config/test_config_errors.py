@@ -249,6 +249,9 @@ class TestValues:
 
 
 class TestText:
+    def test_a_directive_that_the_parser_does_not_know(self) -> None:
+        assert said("model:\n%YAML 9.9\n---\n  default: a\n") == "config.yaml: this is not YAML that can be read."
+
     def test_broken_yaml(self) -> None:
         assert said("model:\n  default: [a\n") == snapshot(
             "config.yaml, line 3: this is not valid YAML: expected ',' or ']', but got '<stream end>'."

@@ -74,6 +74,7 @@ def test_every_default() -> None:
             "gateway.limits.body_bytes": 33554432,
             "gateway.limits.concurrency": 64,
             "gateway.limits.seconds": 600.0,
+            "gateway.processes": 8,
             "gateway.expire_minutes": 60.0,
             "gateway.tools": False,
             "gateway.system": None,

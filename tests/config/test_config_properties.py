@@ -72,6 +72,7 @@ SCALARS: dict[str, st.SearchStrategy[Any]] = {
     "gateway.limits.answer_bytes": st.integers(1024, 10**12),
     "gateway.limits.concurrency": tokens,
     "gateway.limits.seconds": seconds,
+    "gateway.processes": st.integers(1, 64),
     "gateway.expire_minutes": seconds,
     "gateway.tools": st.booleans(),
     "gateway.system": texts | st.none(),

@@ -80,3 +80,9 @@ def test_folding_decides_whose_fault_a_sum_is() -> None:
     assert not Sum(input=150, output=100, window=200).is_output
     assert Sum(input=150, output=101, window=200).is_output
     assert not Sum(input=201, output=150, window=200).is_output
+
+
+@pytest.mark.parametrize("digits", [12, 5_004])
+def test_an_allowance_of_any_length_is_read_or_left_alone(digits: int) -> None:
+    text = f"Request too large for m on tokens per min (TPM): Limit {'8' * digits}, Requested 9"
+    assert isinstance(classify(status=413, body=text.encode(), headers={}), ContextTooLongError)

@@ -154,3 +154,10 @@ def test_no_text_raises_and_every_window_is_plausible(text: str) -> None:
 def test_an_endless_page_is_read_quickly_and_what_is_no_text_is_nothing() -> None:
     assert window_from_error("context length of " * 200_000) is None
     assert window_from_error(None) is None
+
+
+@pytest.mark.parametrize(
+    "text", ["maximum context length is {} tokens", "too long: {} tokens > 8192 maximum", "n_ctx: {}"]
+)
+def test_a_number_of_any_length_is_read_or_left_alone(text: str) -> None:
+    assert overflow_numbers(text.format("8" * 5_004)).actual is None

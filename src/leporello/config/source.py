@@ -84,6 +84,8 @@ def compose(text: str, file: Path | str | None) -> Node | None:
         raise too_much(file, error.line) from error
     except YAMLError as error:
         raise _broken(error, text, file) from error
+    except (LookupError, ValueError) as error:  # of a directive that the parser does not know
+        raise ConfigError("this is not YAML that can be read.", file=file) from error
     return node
 
 

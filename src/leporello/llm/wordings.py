@@ -22,7 +22,7 @@ STANDARD_WINDOW = 200_000
 """The window that such an account has."""
 
 LARGER_THAN_THE_MINUTE = re.compile(
-    r"request too large for .*?tokens per min(?:ute)?.*?limit:? (\d+), requested:? (\d+)", re.DOTALL
+    r"request too large for .*?tokens per min(?:ute)?.*?limit:? (\d{1,15}), requested:? (\d{1,15})", re.DOTALL
 )
 """One request above a whole minute's allowance (OpenAI as 429, Groq as 413): no wait helps, a shorter input does."""
 

@@ -15,6 +15,7 @@ LARGEST_WINDOW = 10_000_000
 _MOST_CHARACTERS = 20_000  # an error page may be long; the sentence that matters is not
 
 _N = r"(\d[\d,_]*)"
+_MOST_DIGITS = 15  # of a window that there could be
 
 _LIMITS = tuple(
     re.compile(pattern, re.IGNORECASE)
@@ -87,4 +88,5 @@ def window_from_error(text: Any) -> int | None:
 
 def _first(patterns: tuple[re.Pattern[str], ...], text: str) -> int | None:
     match = next((found for pattern in patterns if (found := pattern.search(text))), None)
-    return int(re.sub("[,_]", "", match[1])) if match else None
+    digits = re.sub("[,_]", "", match[1]) if match else ""
+    return int(digits) if 0 < len(digits) <= _MOST_DIGITS else None
