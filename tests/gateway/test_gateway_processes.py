@@ -133,7 +133,7 @@ class TestServing:
         text = httpx2.get(f"{gateway.address}/metrics", headers={"x-api-key": "ada"}, timeout=60).text
         assert 'leporello_requests_total{route="DropIn",status="200"} 3' in text
         assert "leporello_requests_running 1\n" in text
-        for process in ("front", "0", "1"):
+        for process in ("proxy", "0", "1"):
             assert f'leporello_event_loop_gap_seconds{{process="{process}"}}' in text
 
 

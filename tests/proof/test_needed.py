@@ -7,9 +7,9 @@ from hypothesis import given, settings, strategies as st
 
 from leporello.messages import Message, tool_result
 from leporello.proof.baselines import masked, names, names_and_shuffled_words, names_and_words
+from leporello.proof.exact_values import error_texts, values_in
+from leporello.proof.lines import Units, commands_in, units_of
 from leporello.proof.needed import Cut, Kept, cuts_by_growth
-from leporello.proof.units import Units, commands_in, units_of
-from leporello.proof.values import error_texts, values_in
 from leporello.testing.coding_session import coding_session
 from leporello.testing.strategies import valid_conversations
 from leporello.tokens import count_messages

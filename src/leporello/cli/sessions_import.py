@@ -9,7 +9,7 @@ from errno import EINVAL
 from itertools import chain
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
-from leporello.config.files import open_regular
+from leporello.config.untrusted_files import open_regular
 from leporello.errors import MessageError, StoreError
 
 if TYPE_CHECKING:

@@ -23,9 +23,9 @@ from leporello.summary import Summariser, Summary, SummaryRequest
 from leporello.summary.brake import MODEL_WORTH, Targets, fires_at, targets
 from leporello.summary.last_fold import LastFold
 from leporello.summary.place import Stripped, frame_tokens, is_marked, place, strip_summary
+from leporello.summary.provenance import Written
 from leporello.summary.sizes import Sizes, unfoldable
 from leporello.summary.squeeze import Room
-from leporello.summary.written import Written
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:

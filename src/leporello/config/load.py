@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from leporello.config.engines import BUILT_IN, LOSSLESS, engine_names, user_engines
 from leporello.config.fields import dotted, kind_at
-from leporello.config.files import read_regular
 from leporello.config.home import default_path, home_folder
 from leporello.config.model import Block, Config, Context, Lcm, Plugins
 from leporello.config.problems import shown, together, unknown_key, wrong_value
 from leporello.config.summariser import missing
+from leporello.config.untrusted_files import read_regular
 from leporello.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from leporello.errors import ConfigError
 from leporello.gateway.app import create_app
-from leporello.gateway.front import create_front
 from leporello.gateway.keys import is_loopback
+from leporello.gateway.proxy import create_proxy
 from leporello.gateway.workers import Workers
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def serve_in_processes(
     """Serve until a signal comes, each key in a process of its own; `command` starts one."""
     _prepare()
     with listening(config, host, port) as listener:
-        Server(create_front(config, Workers(config.gateway.processes, command)), on_ready=on_ready).run(listener)
+        Server(create_proxy(config, Workers(config.gateway.processes, command)), on_ready=on_ready).run(listener)
 
 
 def serve_behind(config: Config, store: Store, *, purges: bool, on_ready: Callable[[str], None]) -> None:

@@ -30,7 +30,7 @@ _log = logger("leporello.gateway")
 class Worker:
     """One process on a port of this machine; started when it is needed, and again when it died.
 
-    It looks at the keys of requests itself, so that whoever finds the port can do no more there than at the front.
+    It looks at the keys of requests itself, so that whoever finds the port can do no more there than at the gateway.
     """
 
     def __init__(self, command: Sequence[str]) -> None:

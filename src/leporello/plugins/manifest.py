@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from leporello.config.engines import MANIFEST
-from leporello.config.files import read_regular
+from leporello.config.untrusted_files import read_regular
 from leporello.errors import ConfigError, PluginError
 
 if TYPE_CHECKING:

@@ -6,6 +6,7 @@ are driven like any other.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import Counter
 from dataclasses import replace
 from random import Random
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leporello.engine import CompactionReport, ContextEngine, normalise_usage
 from leporello.messages import groups, is_system, repair, role_of, text_of
-from leporello.proof.units import units_of
-from leporello.proof.values import content_words, values_in
+from leporello.proof.exact_values import content_words, values_in
+from leporello.proof.lines import units_of
 from leporello.tokens import count_messages, count_text
 
 if TYPE_CHECKING:
@@ -132,9 +133,9 @@ class Baseline(ContextEngine):
         self.last_compaction = replace(report, status="folded", tokens_after=after, messages_after=len(kept))
         return kept
 
+    @abstractmethod
     def keep(self, messages: Sequence[Message], budget: int) -> list[Message]:
         """Return what is kept within a number of tokens."""
-        raise NotImplementedError
 
 
 class NoManagement(Baseline):

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from leporello.proof.bootstrap import Share, share
+from leporello.proof.exact_values import KINDS
 from leporello.proof.needed import Kept
-from leporello.proof.values import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

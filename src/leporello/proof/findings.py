@@ -6,8 +6,8 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from leporello.messages import fingerprint, is_system, role_of, text_of
-from leporello.proof.units import Units, units_of
-from leporello.proof.values import content_words, values_in
+from leporello.proof.exact_values import content_words, values_in
+from leporello.proof.lines import Units, units_of
 from leporello.redact import redact
 
 if TYPE_CHECKING:

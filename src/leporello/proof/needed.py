@@ -19,8 +19,8 @@ from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
 from leporello.messages import is_system, role_of
-from leporello.proof.units import Units, commands_in, units_of, written_units
-from leporello.proof.values import KINDS, Kind, content_words, error_texts, files_in, values_in
+from leporello.proof.exact_values import KINDS, Kind, content_words, error_texts, files_in, values_in
+from leporello.proof.lines import Units, commands_in, units_of, written_units
 from leporello.tokens import count_message
 
 if TYPE_CHECKING:

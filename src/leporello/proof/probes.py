@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from leporello.messages import is_system, role_of, text_of
 from leporello.plugins import dispatch
-from leporello.proof.units import Units, units_of
-from leporello.proof.values import content_words, values_in
+from leporello.proof.exact_values import content_words, values_in
+from leporello.proof.lines import Units, units_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from leporello.messages import ToolCall, role_of, text_of, tool_calls_of
-from leporello.proof.units import Units, units_of, written_units
-from leporello.proof.values import values_in
+from leporello.proof.exact_values import values_in
+from leporello.proof.lines import Units, units_of, written_units
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

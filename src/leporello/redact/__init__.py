@@ -6,9 +6,9 @@
 
 from leporello.redact.logs import logger
 from leporello.redact.messages import RedactedMessage, redact_message, redact_messages
+from leporello.redact.redacted import EMPTY, Redacted, joined
 from leporello.redact.redactor import WITHHELD, redact, redact_part, redact_value, secrets
 from leporello.redact.spans import Secret
-from leporello.redact.text import EMPTY, Redacted, joined
 
 __all__ = [
     "EMPTY",

@@ -13,8 +13,8 @@ from leporello.redact.assignments import find_assignments
 from leporello.redact.blocks import find_blocks
 from leporello.redact.names import kind_of_name
 from leporello.redact.places import find_places
+from leporello.redact.redacted import Redacted, clean
 from leporello.redact.spans import Secret, Subject, merged
-from leporello.redact.text import Redacted, clean
 from leporello.redact.tokens import RUN, find_tokens
 from leporello.redact.values import is_password, is_token
 

@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from leporello.store.beginning import is_known_list
 from leporello.store.chain import longest_chain, nearest
 from leporello.store.continuing import continued
 from leporello.store.known import Addition, Plan, is_derived, is_shortened, once, stored_systems
+from leporello.store.new_beginning import is_known_list
 from leporello.store.seen import see
 
 if TYPE_CHECKING:

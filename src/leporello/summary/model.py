@@ -21,7 +21,6 @@ from leporello.redact import redact
 from leporello.summary.answers import accepted, neutralised
 from leporello.summary.artifacts import collect_turns
 from leporello.summary.artifacts.reading import read_turns
-from leporello.summary.demands import users_only
 from leporello.summary.digest import DEFAULT_LIMIT, digest, packed, sizes
 from leporello.summary.extract import extract_summary
 from leporello.summary.extract.context import error_lines, file_lines, value_lines
@@ -29,6 +28,7 @@ from leporello.summary.outline import outline
 from leporello.summary.prompting import Task, prompt
 from leporello.summary.request import Summary, SummaryRequest
 from leporello.summary.template import Sections, cut, merge, parse, render, trim
+from leporello.summary.user_demands import users_only
 from leporello.tokens import count_messages, count_text
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ The newest user message is never part of the head. When the tool loop behind it 
 the tail, so the summary stands directly before it and also tells what was done for it.
 
 The summary begins and ends with fixed marks for the reader. An earlier one is found again by its fingerprint
-(`leporello.summary.written`): a text that only begins like a summary is part of the record.
+(`leporello.summary.provenance`): a text that only begins like a summary is part of the record.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from leporello.store.protocol import PurgeStatus
-from leporello.store.sqlite.cleaning import overwrite, pages_with_remains, still_there
 from leporello.store.sqlite.deletion import Deletions, Hidden, hide
+from leporello.store.sqlite.overwriting import overwrite, pages_with_remains, still_there
 from leporello.store.sqlite.part import by_number, set_setting, setting
 
 if TYPE_CHECKING:

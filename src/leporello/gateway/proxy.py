@@ -1,4 +1,4 @@
-"""The gateway in front of its processes: looks whose request it is, and passes everything on as it comes."""
+"""The proxy in front of the processes of a gateway: looks whose request it is, and passes everything on as it comes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OWN: Final = frozenset({b"date", b"server"})
 _PIECES_AHEAD: Final = 2
 
 
-def create_front(config: Config, workers: Workers) -> Starlette:
+def create_proxy(config: Config, workers: Workers) -> Starlette:
     """Return the ASGI application that passes requests on to the processes."""
     lag, metrics = Lag(), Metrics()
 
@@ -49,12 +49,12 @@ def create_front(config: Config, workers: Workers) -> Starlette:
             watching.cancel()
             await workers.stop()
 
-    passing, figures = Passing(config, workers, metrics), Figures(config, workers, metrics, lag)
+    proxy, figures = Proxy(config, workers, metrics), ProxyMetrics(config, workers, metrics, lag)
     app = Starlette(
         routes=[
             *OPEN_ROUTES,
             *(
-                Route(path, figures if path == "/metrics" else passing, methods=list(doors))
+                Route(path, figures if path == "/metrics" else proxy, methods=list(doors))
                 for path, doors in DOORS.items()
             ),
         ],
@@ -65,7 +65,7 @@ def create_front(config: Config, workers: Workers) -> Starlette:
     return app
 
 
-class Passing:
+class Proxy:
     """Passes the requests of a key on to its process, and the answers back."""
 
     def __init__(self, config: Config, workers: Workers, metrics: Metrics) -> None:
@@ -115,7 +115,7 @@ class Passing:
             raise Refused(502, "the process that serves this key broke off; try again.", retry_after=1) from error
 
 
-class Figures(Passing):
+class ProxyMetrics(Proxy):
     """The figures of all processes as one."""
 
     def __init__(self, config: Config, workers: Workers, metrics: Metrics, lag: Lag) -> None:
@@ -132,7 +132,7 @@ class Figures(Passing):
         texts = await asyncio.gather(*(figures(one) for one in self._workers.running))
         asked = len(texts) - 1  # each process counts the request for its figures; for the client it is one
         own = self._metrics.text({"requests_running": -asked, "event_loop_gap_seconds": round(self._lag.longest, 4)})
-        by_process = {"front": own, **{str(number): text for number, text in enumerate(texts)}}
+        by_process = {"proxy": own, **{str(number): text for number, text in enumerate(texts)}}
         await client.answer(200, [(b"content-type", CONTENT_TYPE.encode())], merged(by_process).encode())
 
 
