@@ -4,7 +4,7 @@ Several processes: a provider that answers everything at once, `leporello serve`
 client, and this one with two clients that talk. The hostile one sends every body of `benchmarks.gateway_bodies` in
 turn, several at a time, floods with short requests, leaves in the middle, and asks for lists and exports. It comes and
 goes, so that what the others see with and without it is measured in the same run. At the end the store is compared with
-what they sent.
+what they sent. A process that only sleeps tells for how long the machine itself ran nobody.
 """
 
 from __future__ import annotations
@@ -28,11 +28,13 @@ import httpx2
 from benchmarks.gateway import Running, _p99, _process
 from benchmarks.gateway_bodies import OPENAI, bodies
 from leporello.gateway.keys import hashed
+from leporello.gateway.lag import Lag
 from leporello.store import open_store
 
 HOSTILE = "mallory"
 TALKING = ("ada", "bob")
 TURNS = 6
+ROLES = ("measure", "provider", "hostile", "idle")
 
 
 @dataclass
@@ -47,6 +49,8 @@ class Seen:
     memory: list[float] = field(default_factory=list)
     gaps: list[float] = field(default_factory=list)
     """The longest gap of the event loop in each phase with the third, in seconds."""
+    machine_gaps: list[float] = field(default_factory=list)
+    """The same of a process that only sleeps: in such a gap the machine ran nobody."""
     hostile: dict[str, int] = field(default_factory=dict)
     """How often the third got which status."""
 
@@ -54,6 +58,11 @@ class Seen:
     def ratio(self) -> float:
         """How much longer one request in a hundred takes when the third is there."""
         return _p99(self.together) / _p99(self.alone)
+
+    @property
+    def own_gap(self) -> float:
+        """The longest gap of the event loop less what a process that only sleeps saw in the same phase, in seconds."""
+        return max(gap - machine for gap, machine in zip(self.gaps, self.machine_gaps, strict=True))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -63,6 +72,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     if options.role == "hostile":
         asyncio.run(_attack(options))
+        return 0
+    if options.role == "idle":
+        asyncio.run(_idle())
         return 0
     seen, lost = measure(options)
     _report(seen, lost)
@@ -75,7 +87,7 @@ def size(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=60.0, help="how long the hostile key is there, in all")
     parser.add_argument("--phase", type=float, default=15.0, help="how long it stays at a time; it is away as long")
     parser.add_argument("--bytes", type=int, default=31 * 1024 * 1024, help="how long its bodies are")
-    parser.add_argument("--role", choices=["measure", "provider", "hostile"], default="measure", help=argparse.SUPPRESS)
+    parser.add_argument("--role", choices=ROLES, default="measure", help=argparse.SUPPRESS)
     parser.add_argument("--address", default="", help=argparse.SUPPRESS)
     parser.add_argument("--seed", type=int, default=0, help=argparse.SUPPRESS)
     return parser.parse_args(argv)
@@ -125,6 +137,7 @@ async def _phases(options: argparse.Namespace, gateway: Running) -> Seen:
     async with httpx2.AsyncClient(limits=limits, timeout=120, base_url=address) as client:
         await _talk(client, options.phase / 3, seen, [])  # the first requests find cold caches
         watching = asyncio.ensure_future(_watch(gateway, seen))
+        idle = await _started("--role", "idle")
         for number in range(max(1, round(options.seconds / options.phase))):
             await _talk(client, options.phase, seen, seen.alone)
             attack = await _attacker(options, address, number)
@@ -134,19 +147,34 @@ async def _phases(options: argparse.Namespace, gateway: Running) -> Seen:
             for status, count in json.loads(statuses or b"{}").items():
                 seen.hostile[status] = seen.hostile.get(status, 0) + count
             seen.gaps.append(await _settled(client))
+            seen.machine_gaps.append(await _asked(idle))
         watching.cancel()
+        await idle.communicate(b"")
     return seen
 
 
 async def _attacker(options: argparse.Namespace, address: str, number: int) -> asyncio.subprocess.Process:
     """Start the hostile client, and wait until its bodies are made."""
-    command = ["-m", "benchmarks.gateway_tenants", "--role", "hostile", "--address", address, "--seed", str(number)]
-    process = await asyncio.create_subprocess_exec(
-        *("nice", sys.executable, *command, "--bytes", str(options.bytes)), stdout=asyncio.subprocess.PIPE
-    )
+    role = ("--role", "hostile", "--address", address, "--seed", str(number), "--bytes", str(options.bytes))
+    return await _started(*role, before=("nice",))
+
+
+async def _started(*role: str, before: tuple[str, ...] = ()) -> asyncio.subprocess.Process:
+    """Start a process of this benchmark, and wait until it is ready."""
+    command = (*before, sys.executable, "-m", "benchmarks.gateway_tenants", *role)
+    pipe = asyncio.subprocess.PIPE
+    process = await asyncio.create_subprocess_exec(*command, stdin=pipe, stdout=pipe)
     assert process.stdout is not None
     assert await process.stdout.readline() == b"ready\n"
     return process
+
+
+async def _asked(idle: asyncio.subprocess.Process) -> float:
+    """Ask the process that only sleeps for its longest gap in the last minute."""
+    assert idle.stdin is not None
+    assert idle.stdout is not None
+    idle.stdin.write(b"\n")
+    return float(await idle.stdout.readline())
 
 
 async def _settled(client: httpx2.AsyncClient) -> float:
@@ -200,6 +228,8 @@ def _report(seen: Seen, lost: list[str]) -> None:
     print(f"conversations of theirs: {len(seen.talks)}; lost or changed: {len(lost)} {lost[:3]}")
     print(f"memory, MB: {seen.memory[0]:.0f} at the start, {max(seen.memory):.0f} at most")
     print(f"longest gap of the event loop, ms: {max(seen.gaps) * 1000:.0f}")
+    print(f"longest gap of a process that only sleeps, ms: {max(seen.machine_gaps) * 1000:.0f}")
+    print(f"the first less the second in the same phase, at most, ms: {seen.own_gap * 1000:.0f}")
     print(f"what the hostile key got: {dict(sorted(seen.hostile.items()))}")
 
 
@@ -223,6 +253,16 @@ async def _attack(options: argparse.Namespace) -> None:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
     print(json.dumps(statuses), flush=True)
+
+
+async def _idle() -> None:
+    """Sleep; print the longest gap of the last minute for every line that is read."""
+    lag = Lag()
+    watching = asyncio.ensure_future(lag.watch())
+    print("ready", flush=True)
+    while await asyncio.to_thread(sys.stdin.readline):
+        print(lag.longest, flush=True)
+    watching.cancel()
 
 
 async def _send(client: httpx2.AsyncClient, made: list[tuple[str, bytes]], statuses: dict[str, int]) -> None:

@@ -55,12 +55,13 @@ class TestAHostileKey:
         assert set(seen.statuses) == {200}
         assert lost == []
         assert len(seen.together) > 0
+        assert len(seen.machine_gaps) == len(seen.gaps) > 0
         assert seen.hostile.get("200", 0) > 0
         assert "503" not in seen.hostile
         assert max(seen.memory) < MOST_MEGABYTES
         if SOAK:
             assert seen.ratio < 3
-            assert max(seen.gaps) <= 0.1
+            assert seen.own_gap <= 0.1
 
     def test_what_is_lost_would_be_noticed(self, tmp_path: Path) -> None:
 
