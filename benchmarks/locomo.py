@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 TURN_BAR, SESSION_BAR = 0.80, 0.95
 STORED, FOLDED = "leporello", "leporello, folded, lcm_grep"
 LEFT_OUT_BARS = 0.88, 0.96
-GRID = tuple(product((0.25, 0.5, 0.75), (0.25, 0.5), (0.0, 0.35)))
-"""Weights of the neighbours, of the sitting and of related words; 0.0 is a ranking without the table of them."""
+GRID = tuple(product((0.5, 1.0, 1.5), (0.5, 1.0), (1.0, 2.0, 3.0)))
+"""Weights of the neighbours, of the sitting, and of a speaker or date that the question names."""
 _HITS, _SESSIONS, _DEPTH = 10, 10, 200
 _WINDOW = 16_000  # tokens; every conversation is longer
 _CATEGORIES = {1, 2, 3, 4}
@@ -224,7 +224,7 @@ def left_out(talks: list[Conversation]) -> int:
     finds = {talk.name: stored(talk) for talk in talks}
     tallies = {weights: {talk.name: weighed(talk, finds[talk.name], weights) for talk in talks} for weights in GRID}
     total = Tally()
-    print(f"{'conversation':14} {'circle':>7} {'sitting':>8} {'related':>8} {'turns':>7} {'sessions':>9}")
+    print(f"{'conversation':14} {'circle':>7} {'sitting':>8} {'named':>8} {'turns':>7} {'sessions':>9}")
     for talk in talks:
         others = [other.name for other in talks if other is not talk]
         best = max(GRID, key=lambda weights: _worth([tallies[weights][name] for name in others]))
@@ -241,18 +241,18 @@ def left_out(talks: list[Conversation]) -> int:
 
 def weighed(talk: Conversation, find: Callable[[str], list[Turn]], weights: tuple[float, float, float]) -> Tally:
     """Ask all questions of a conversation with other weights of the ranking."""
-    before = (dict(rank.CIRCLES), rank.SITTING, rank.RELATED)
-    circle, sitting, related = weights
-    _weigh({1: circle, 3: circle}, sitting, related)
+    before = (dict(rank.CIRCLES), rank.SITTING, rank.SPEAKER)
+    circle, sitting, named = weights
+    _weigh({1: circle, 3: circle}, sitting, named)
     try:
         return measured(talk, find)
     finally:
         _weigh(*before)
 
 
-def _weigh(circles: dict[int, float], sitting: float, related: float) -> None:
+def _weigh(circles: dict[int, float], sitting: float, named: float) -> None:
     rank.CIRCLES.update(circles)
-    vars(rank).update(SITTING=sitting, RELATED=related)
+    vars(rank).update(SITTING=sitting, SPEAKER=named, DATE=named)
 
 
 def _worth(tallies: list[Tally]) -> float:

@@ -1,4 +1,4 @@
-"""What a question is answered from: hits of its words, of related words, and what stands around the very best."""
+"""What a question is answered from: hits of its words, and what stands around the very best."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 from leporello.store.protocol import Candidate, Candidates
 from leporello.store.search.prepare import plain_text
 from leporello.store.search.rank import Ranked, Statistics, number_of, ranked
-from leporello.store.search.related import related
 from leporello.store.search.scan import fits
 
 if TYPE_CHECKING:
@@ -21,10 +20,6 @@ POOL: Final = 300
 """Hits of a question's words that are ranked."""
 COMMON: Final = 12_000
 """A question's words are looked for together while they occur in no more messages than this."""
-RELATED_POOL: Final = 100
-"""Hits of related words that are ranked too."""
-RELATED_COMMON: Final = 4_000
-"""Related words are looked for together while they occur in no more messages than this."""
 ASKED_AROUND: Final = 20
 """The best hits whose neighbours are ranked too."""
 _AROUND: Final = 2
@@ -49,16 +44,13 @@ class Asked:
 
 
 def answered(asked: Asked) -> Answer:
-    """Rank the best hits of a question's words, with related words and what stands around the very best."""
+    """Rank the best hits of a question's words, with what stands around the very best."""
     words = [part for unit in asked.query.content for part in unit.split(" ")]
-    kin = list(dict.fromkeys(word for unit in asked.query.content for word in related(unit)))
-    messages, counts = asked.store.term_counts(
-        list(dict.fromkeys([*words, *kin])) if asked.query.question else words, newest=asked.newest
-    )
+    messages, counts = asked.store.term_counts(words, newest=asked.newest)
     statistics = Statistics(messages=messages, counts=counts)
     pool, complete = _pool(asked, statistics)
     if asked.query.question:
-        beside = [*_related(asked, kin, statistics), *_neighbours(asked, pool[:ASKED_AROUND])]
+        beside = _neighbours(asked, pool[:ASKED_AROUND])
         known = {each.id for each in pool}
         pool = [*pool, *{each.id: each for each in beside if each.id not in known}.values()]
     return Answer(hits=ranked(asked.query, pool, statistics, question=True), complete=complete)
@@ -91,12 +83,6 @@ def _pool(asked: Asked, statistics: Statistics) -> tuple[Sequence[Candidate], bo
         match, newest_first = asked.query.match_all(rarest), True
     found = _fetched(asked, match, POOL, newest_first=newest_first)
     return found.found, len(chosen) == len(known) and len(found.found) < POOL and not found.cut
-
-
-def _related(asked: Asked, kin: Iterable[str], statistics: Statistics) -> Sequence[Candidate]:
-    """Fetch the best hits of the rarer related words."""
-    match = asked.query.match_natural(_rarer(kin, statistics, RELATED_COMMON))
-    return _fetched(asked, match, RELATED_POOL, newest_first=False).found
 
 
 def _rarer(units: Iterable[str], statistics: Statistics, most: int) -> list[str]:

@@ -1,11 +1,11 @@
 """The ranking: one pure function over a bounded number of candidates and the statistics of their terms.
 
 A question is answered by a message, but its words are often spread over what stands around it: somebody asks where the
-keys are, somebody else answers "on the shelf". So a message's score is a sum of BM25 scores: of the message itself, of
-it with its direct neighbours, of it with three neighbours on either side, and of its whole sitting, each wider circle
-with half the weight of the message. Related words ("puppy" for "pet") count less than the question's own. A speaker or
-a date that the question names counts like the rarest of its words. Of equals the oldest comes first: there it was said
-for the first time. Behind the very best hits, every further sitting shows its best one before any shows a second.
+keys are, somebody else answers "on the shelf". So a message's score is a sum of four BM25 scores: of the message
+itself, of it with its direct neighbours, of it with three neighbours on either side, and of its whole sitting. A
+speaker or a date that the question names counts twice as much as the rarest of its words. Of equals the oldest comes
+first: there it was said for the first time. Behind the very best hits, every further sitting shows its best one before
+any shows a second.
 
 An exact search ranks by how literally the query stands in the message, then by BM25, then the newest first.
 """
@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Final
 
 from leporello.store.search.counting import MOST_COUNTED, count, has_words, readable
 from leporello.store.search.prepare import folded_terms, stemmed_terms
-from leporello.store.search.related import related
 from leporello.store.search.stem import stem
 
 if TYPE_CHECKING:
@@ -34,16 +33,14 @@ if TYPE_CHECKING:
 
 K1: Final = 1.2
 B: Final = 0.75
-CIRCLES: Final = {1: 0.5, 3: 0.5}
+CIRCLES: Final = {1: 1.0, 3: 1.0}
 """The weight of a message with so many neighbours on either side; alone it has the weight 1."""
-SITTING: Final = 0.5
+SITTING: Final = 1.0
 """The weight of all that was said without a pause."""
-RELATED: Final = 0.35
-"""The weight of related words, as a share of the word's that they are related to."""
-SPEAKER: Final = 1.0
-"""The weight of the named speaker, as a share of the rarest word's."""
-DATE: Final = 1.0
-"""The weight of the named month, and again of the named day, as a share of the rarest word's."""
+SPEAKER: Final = 2.0
+"""The weight of the named speaker, as a multiple of the rarest word's."""
+DATE: Final = 2.0
+"""The weight of the named month, and again of the named day, as a multiple of the rarest word's."""
 PAUSE: Final = 3_600.0
 HEAD: Final = 10
 """The hits of a question that come first wherever they stand; behind them the sittings take turns."""
@@ -139,13 +136,11 @@ def _by_answer(query: Query, candidates: list[Candidate], statistics: Statistics
     named = {word for phrase in query.phrases for word in phrase.terms if word in known}
     terms = tuple(term for term in query.content if term not in set(map(stem, named))) or query.content
     own = [statistics.rarity(term) for term in terms]
-    kin = {term: _kin(term, statistics, without={*terms, *map(stem, named)}) for term in terms}
-    kin = {term: words for term, words in kin.items() if words}
-    read = [_read(candidate, terms, tuple(kin.values())) for candidate in candidates]
+    read = [_read(candidate, terms) for candidate in candidates]
     rarest = max(own, default=0.0)
     months, days, years = _dates(query)
     found = []
-    for number, each, score in _circled(read, [*own, *(RELATED * statistics.rarity(term) for term in kin)]):
+    for number, each, score in _circled(read, own):
         # Naming all speakers prefers nobody.
         speaks = len(named) == 1 and not named.isdisjoint(speakers[each.candidate.name])
         dated = _dated(each.candidate.time, months, days, years) if months else 0
@@ -170,16 +165,6 @@ def _in_turns(best: list[Ranked]) -> list[Ranked]:
             first[each.sitting] = each
     order = sorted(first, key=lambda sitting: -sum(scores[sitting][:_BEST_OF_SITTING]))
     return [*best[:HEAD], *(first[sitting] for sitting in order), *rest]
-
-
-def _kin(term: str, statistics: Statistics, *, without: set[str]) -> dict[str, float]:
-    """Return the words related to a term that occur, each with its weight: a common one says less than a rare one."""
-    rarity = statistics.rarity(term)
-    return {
-        word: min(1.0, statistics.rarity(word) / rarity)
-        for word in related(term)
-        if statistics.count(word) and word not in without
-    }
 
 
 def _circled(read: list[_Read], rarities: Sequence[float]) -> Iterator[tuple[int, _Read, float]]:
@@ -214,17 +199,14 @@ def _sittings(read: list[_Read]) -> list[list[_Read]]:
     return sittings
 
 
-def _read(candidate: Candidate, terms: Sequence[str], kin: Sequence[dict[str, float]] = ()) -> _Read:
-    """Count a candidate's terms, and then, for some of them, those that are related."""
+def _read(candidate: Candidate, terms: Sequence[str]) -> _Read:
+    """Count a candidate's terms."""
     text = candidate.text
-    words = Counter(stemmed_terms(text[:_LONGEST_SPLIT]))
     if len(text) <= _LONGEST_SPLIT and not any(" " in term for term in terms):
+        words = Counter(stemmed_terms(text))
         counts = [float(min(words[term], MOST_COUNTED)) for term in terms]
     else:
         counts = [float(count(term, readable(text))) for term in terms]
-    counts += [
-        max([words[word] * weight for word, weight in each.items() if word in words], default=0.0) for each in kin
-    ]
     return _Read(candidate=candidate, length=float(min(len(text), _LONGEST_LENGTH) or 1), counts=tuple(counts))
 
 
