@@ -48,6 +48,7 @@ BENCHMARKS = {
     "gateway_tenants": Benchmark(shows="what two keys notice of a hostile third, beside being alone"),
     "proof": Benchmark(shows="cost, needed later and probes of engines and baselines", data=""),
     "locomo": Benchmark(shows="natural-language recall, beside plain FTS5", data="locomo", needs_data=True),
+    "memorybank": Benchmark(shows="recall in two languages, beside plain FTS5", data="memorybank", needs_data=True),
 }
 
 

@@ -1,6 +1,6 @@
 """What the engines and the baselines cost, keep and lose: conversations joined to 100,000 and 200,000 tokens.
 
-    python -m benchmarks.proof [--data PATH] [--long] [--json FILE]
+    python -m benchmarks.proof [--data PATH] [--long] [--engine NAME] [--json FILE]
 
 Without data: sessions of the project's own generator (`leporello.testing.coding_session`), which is said so; with
 --long one of a million tokens, too. With data: the conversations of `tau-bench` and `claude-code` below PATH, joined.
@@ -23,7 +23,7 @@ from leporello.testing.coding_session import coding_session
 from leporello.transcripts import Transcript, read_transcripts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 MODEL, WINDOW, WIDE = "claude-sonnet-5", 200_000, 1_000_000
 ENGINES = ("none", "window", "mask", "compressor", "lcm")
@@ -37,13 +37,14 @@ COLUMNS = ("engine", "cost", "cached", "folds", "tokens", "present", "in context
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="a folder with tau-bench and claude-code conversations; never copied")
+    parser.add_argument("--engine", action="append", default=[], help="one more engine, such as a plugin's; repeatable")
     parser.add_argument("--long", action="store_true", help="also a generated session of a million tokens")
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args(argv)
     told: dict[str, Any] = {}
     missed: list[str] = []
     for name, transcripts, window in suites(options.data, long=options.long):
-        figures = replayed(transcripts, window)
+        figures = replayed(transcripts, window, (*ENGINES, *options.engine))
         told[name] = figures.as_dict()
         missed += [f"{name}: {bar}" for bar in bars(told[name]["engines"], window)]
         print(f"\n{name}, window {window:,}: {figures.sessions} conversation(s)\n\n{table(told[name]['engines'])}")
@@ -71,9 +72,9 @@ def generated(tokens: int, seed: int) -> Transcript:
     return Transcript(name=f"generated {seed}", format="openai", messages=messages)
 
 
-def replayed(transcripts: Iterable[Transcript], window: int) -> Figures:
+def replayed(transcripts: Iterable[Transcript], window: int, engines: Sequence[str] = ENGINES) -> Figures:
     settings = Settings(model=MODEL, window=window)
-    return replay_all(transcripts, ENGINES, settings, jobs=os.cpu_count() or 1)
+    return replay_all(transcripts, engines, settings, jobs=os.cpu_count() or 1)
 
 
 def table(engines: dict[str, Any]) -> str:

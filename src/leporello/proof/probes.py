@@ -132,7 +132,7 @@ def _values(spots: Sequence[_Spot], frequency: Counter[str]) -> list[Probe]:
     first: dict[str, int] = {}
     count: Counter[str] = Counter()
     for number, spot in enumerate(spots):
-        for value in {value for value, _ in values_in(spot.text)}:
+        for value in dict.fromkeys(value for value, _ in values_in(spot.text)):
             first.setdefault(value, number)
             count[value] += 1
     rare = [(value, number) for value, number in first.items() if count[value] <= _RARE]

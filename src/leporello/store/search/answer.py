@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
 from leporello.store.protocol import Candidate, Candidates
+from leporello.store.search.dates import named_dates
 from leporello.store.search.prepare import plain_text
 from leporello.store.search.rank import Ranked, Statistics, number_of, ranked
 from leporello.store.search.scan import fits
@@ -20,9 +22,12 @@ POOL: Final = 300
 """Hits of a question's words that are ranked."""
 COMMON: Final = 12_000
 """A question's words are looked for together while they occur in no more messages than this."""
+DAY_POOL: Final = 50
+"""Hits of a day that a question names that are ranked too."""
 ASKED_AROUND: Final = 20
 """The best hits whose neighbours are ranked too."""
 _AROUND: Final = 2
+_YEARS, _MOST_DAYS = 3, 6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +55,11 @@ def answered(asked: Asked) -> Answer:
     statistics = Statistics(messages=messages, counts=counts)
     pool, complete = _pool(asked, statistics)
     if asked.query.question:
-        beside = _neighbours(asked, pool[:ASKED_AROUND])
+        dated = _of_named_days(asked, statistics, pool)
+        beside = [*dated, *_neighbours(asked, [*pool[:ASKED_AROUND], *dated[:ASKED_AROUND]])]
         known = {each.id for each in pool}
         pool = [*pool, *{each.id: each for each in beside if each.id not in known}.values()]
-    return Answer(hits=ranked(asked.query, pool, statistics, question=True), complete=complete)
+    return Answer(hits=ranked(asked.query, pool, statistics, question=asked.query.question), complete=complete)
 
 
 def as_candidate(stored: Stored) -> Candidate:
@@ -83,6 +89,30 @@ def _pool(asked: Asked, statistics: Statistics) -> tuple[Sequence[Candidate], bo
         match, newest_first = asked.query.match_all(rarest), True
     found = _fetched(asked, match, POOL, newest_first=newest_first)
     return found.found, len(chosen) == len(known) and len(found.found) < POOL and not found.cut
+
+
+def _of_named_days(asked: Asked, statistics: Statistics, pool: Sequence[Candidate]) -> list[Candidate]:
+    """Fetch the best hits of the days that a question names, in the newest years of which it has hits."""
+    dates = named_dates(asked.query.text)
+    years = sorted({datetime.fromtimestamp(each.time, UTC).year for each in pool}, reverse=True) if dates else []
+    spans = [span for date in dates for year in years[:_YEARS] if (span := date.span(year))]
+    match = asked.query.match_natural([unit for unit in asked.query.content if statistics.count(unit)])
+    return [
+        each
+        for start, end in spans[:_MOST_DAYS]
+        for each in _fetched(_within(asked, start, end), match, DAY_POOL, newest_first=False).found
+    ]
+
+
+def _within(asked: Asked, start: float, end: float) -> Asked:
+    """Return the same question about a stretch of time."""
+    since, until = asked.filter.since, asked.filter.until
+    narrowed = replace(
+        asked.filter,
+        since=start if since is None else max(start, since),
+        until=end if until is None else min(end, until),
+    )
+    return replace(asked, filter=narrowed)
 
 
 def _rarer(units: Iterable[str], statistics: Statistics, most: int) -> list[str]:

@@ -53,6 +53,7 @@ _CHARACTERS = re.compile(
     "[\u3005-\u3007\u3040-\u312f\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7a3]+"
 )  # all terms as they are
 _ALONE = re.compile(f"[{_APART}]")
+_SCRIPTS = re.compile(f"[{_APART}]+|[^{_APART}]+")
 _IN_PIECES = re.compile("[\u1100-\u11ff\u3099\u309a]")
 _PIECES = re.compile("[\u1100-\u11ff]+|[\u3040-\u30ff][\u3099\u309a]")  # hangul and kana written in pieces
 # ASCII as it is indexed: in lower case, with spaces for all that separates; other bytes stay.
@@ -89,6 +90,11 @@ def folded_terms(text: str) -> list[str]:
         else:
             terms += _terms(piece)
     return terms
+
+
+def pieces_by_script(text: str) -> list[str]:
+    """Cut a text where writing without spaces between words begins or ends."""
+    return _SCRIPTS.findall(text)
 
 
 def set_apart(term: str) -> bool:

@@ -16,7 +16,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from leporello.store.search.prepare import folded_terms, set_apart
+from leporello.store.search.prepare import folded_terms, pieces_by_script, set_apart
 from leporello.store.search.stem import stem
 from leporello.store.search.words import OPENERS, REQUESTS, STOP_WORDS
 
@@ -144,8 +144,13 @@ def _phrase(written: str, *, quoted: bool) -> Phrase:
 
 def _units(phrase: Phrase) -> list[str]:
     """Cut a piece of a question into what can be looked for on its own."""
-    if len(phrase.terms) > 1 and all(map(set_apart, phrase.terms)):
+    apart = [set_apart(term) for term in phrase.terms]
+    if len(apart) > 1 and all(apart):
         return [" ".join(pair) for pair in pairwise(phrase.stems)]
+    if any(apart) and len(apart) > 1 and not phrase.quoted:
+        pieces = (_phrase(piece, quoted=False) for piece in pieces_by_script(phrase.written))
+        # A single character or number between words says too little.
+        return [unit for piece in pieces for unit in _units(piece) if len(unit) > 1]
     words = [stem(term) for term in phrase.terms if term not in STOP_WORDS]
     if len(phrase.terms) > 1 and phrase.quoted:
         return [" ".join(phrase.stems), *words]

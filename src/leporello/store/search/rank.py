@@ -7,22 +7,23 @@ speaker or a date that the question names counts twice as much as the rarest of 
 first: there it was said for the first time. Behind the very best hits, every further sitting shows its best one before
 any shows a second.
 
-An exact search ranks by how literally the query stands in the message, then by BM25, then the newest first.
+A search that is no question ranks by how literally the query stands in the message, then by how many of its words the
+message has, then by how many stand together, as in a line, then by BM25, then the newest first.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
 from leporello.store.search.counting import MOST_COUNTED, count, has_words, readable
+from leporello.store.search.dates import named_dates
 from leporello.store.search.prepare import folded_terms, stemmed_terms
+from leporello.store.search.proximity import closest
 from leporello.store.search.stem import stem
 
 if TYPE_CHECKING:
@@ -49,11 +50,6 @@ _BEST_OF_SITTING: Final = 3  # hits by which sittings are compared
 _LONGEST_LENGTH: Final = 60_000  # characters; a longer message is no longer in its score
 _LONGEST_SPLIT: Final = 2_000  # characters of a message that are cut into words; beyond, only its terms are looked for
 
-_MONTH_NAMES: Final = "january february march april may june july august september october november december"
-_MONTHS: Final = {name: number for number, name in enumerate(_MONTH_NAMES.split(), start=1)}
-_DAY: Final = re.compile(r"[1-9]|[12]\d|3[01]")
-_YEAR: Final = re.compile(r"(?:19|20)\d\d")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Statistics:
@@ -76,12 +72,15 @@ class Statistics:
 class Ranked:
     """A candidate with its score; `exact` is 2 when all of the query stands in it as written, 1 in the same words.
 
-    Hits of one sitting have the same number in `sitting`.
+    `words` is how many words of the query it has, `together` how many of several stand close together. Hits of one
+    sitting have the same number in `sitting`.
     """
 
     candidate: Candidate
     score: float
     exact: int = 0
+    words: int = 0
+    together: int = 0
     sitting: int = 0
 
 
@@ -110,11 +109,17 @@ def _by_exactness(query: Query, candidates: list[Candidate], statistics: Statist
             candidate=each.candidate,
             score=_bm25(each.counts, each.length / usual, rarities),
             exact=exactness(query, each.candidate.text),
+            words=sum(number > 0 for number in each.counts),
+            together=closest(terms, each.candidate.text[:_LONGEST_LENGTH])[1] if len(terms) > 1 else 0,
         )
         for each in read
     ]
     found = [each for each in found if each.exact or not any(phrase.quoted for phrase in query.phrases)]
-    return sorted(found, key=lambda each: (-each.exact, -round(each.score, 9), -number_of(each.candidate.id)))
+    return sorted(found, key=_literalness)
+
+
+def _literalness(each: Ranked) -> tuple[float, ...]:
+    return (-each.exact, -each.words, -each.together, -round(each.score, 9), -number_of(each.candidate.id))
 
 
 def exactness(query: Query, text: str) -> int:
@@ -138,12 +143,12 @@ def _by_answer(query: Query, candidates: list[Candidate], statistics: Statistics
     own = [statistics.rarity(term) for term in terms]
     read = [_read(candidate, terms) for candidate in candidates]
     rarest = max(own, default=0.0)
-    months, days, years = _dates(query)
+    dates = named_dates(query.text)
     found = []
     for number, each, score in _circled(read, own):
         # Naming all speakers prefers nobody.
         speaks = len(named) == 1 and not named.isdisjoint(speakers[each.candidate.name])
-        dated = _dated(each.candidate.time, months, days, years) if months else 0
+        dated = max((date.closeness(each.candidate.time) for date in dates), default=0)
         bonus = (SPEAKER * speaks + DATE * dated) * rarest
         found.append(Ranked(candidate=each.candidate, score=score + bonus, sitting=number))
     return _in_turns(sorted(found, key=lambda each: (-round(each.score, 9), number_of(each.candidate.id))))
@@ -221,18 +226,3 @@ def _bm25(counts: Sequence[float], relative_length: float, rarities: Sequence[fl
         if number:
             score += rarity * number * (K1 + 1) / (number + damping)
     return score
-
-
-def _dates(query: Query) -> tuple[set[int], set[str], set[str]]:
-    """Return the months, days and years that a question names."""
-    words = [word for phrase in query.phrases for word in phrase.terms]
-    months = {_MONTHS[word] for word in words if word in _MONTHS}
-    return months, {word for word in words if _DAY.fullmatch(word)}, {word for word in words if _YEAR.fullmatch(word)}
-
-
-def _dated(time: float, months: set[int], days: set[str], years: set[str]) -> int:
-    """Return 1 when a moment is in the named month, 2 when also on the named day; another year is another month."""
-    moment = datetime.fromtimestamp(time, UTC)
-    if moment.month not in months or (years and str(moment.year) not in years):
-        return 0
-    return 1 + (str(moment.day) in days)

@@ -5,21 +5,18 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Final
 
-from leporello.store.search.prepare import folded_terms
-from leporello.store.search.stem import openings, stem
+from leporello.store.search.proximity import closest, lower
 
 if TYPE_CHECKING:
     from leporello.store.search.query import Query
 
 SNIPPET_LENGTH: Final = 240
 _BEFORE: Final = 80
-_LONGEST_READ: Final = 8_000_000
 _SPACE: Final = re.compile(r"\s+")
-_WORD: Final = re.compile(r"[^\W_]+")
 
 
 def snippet(query: Query, text: str) -> str:
-    """Return one line of the text as written, around the first place where the query stands."""
+    """Return one line of the text as written, around the place where the query, or most of it, stands."""
     return around(text, _first(query, text))
 
 
@@ -32,33 +29,9 @@ def around(text: str, position: int) -> str:
 
 
 def _first(query: Query, text: str) -> int:
-    lowered = text[:_LONGEST_READ].lower()
-    lowered = lowered if len(lowered) == len(text[:_LONGEST_READ]) else text[:_LONGEST_READ]
-    written = [lowered.find(phrase.written.lower()) for phrase in query.phrases if len(phrase.written) > 1]
-    if query.phrases and not query.question and written and max(written) >= 0:
-        return min(position for position in written if position >= 0)
-    places = [place for unit in query.content if (place := _place(unit, lowered)) >= 0]
-    return _densest(places)
-
-
-def _place(unit: str, lowered: str) -> int:
-    """Return where a word with the stem first stands, -1 when nowhere."""
-    first = unit.partition(" ")[0]
-    for opening in openings(first):
-        position = lowered.find(opening)
-        while position >= 0:
-            word = _WORD.match(lowered, position)
-            begins = position == 0 or not _WORD.match(lowered, position - 1) or not first.isascii()
-            if begins and (not first.isascii() or (word and stem("".join(folded_terms(word[0]))) == first)):
-                return position
-            position = lowered.find(opening, position + 1)
-    return -1
-
-
-def _densest(places: list[int]) -> int:
-    """Return the place with most others close after it."""
-    return max(
-        sorted(places),
-        key=lambda place: sum(0 <= other - place < SNIPPET_LENGTH - _BEFORE for other in places),
-        default=0,
-    )
+    """Return where a phrase stands as written, or else where most of the words stand together."""
+    if not query.question and len(query.phrases) == 1:
+        written = lower(text).find(query.phrases[0].written.lower())
+        if written >= 0:
+            return written
+    return closest(query.content, text)[0]
