@@ -69,6 +69,15 @@ def test_other_texts_are_no_questions(text: str) -> None:
     assert not parse(text).question
 
 
+@pytest.mark.parametrize(
+    "name", ["do_append_session_page", "is_valid_for_user", "can/be/found.py", "has.no.value", "do_x_y?"]
+)
+def test_a_name_that_begins_like_a_question_is_a_name(name: str) -> None:
+    assert not parse(name).question
+    assert not parse(f"{name} failed here").question
+    assert parse(f"Where was {name} changed?").question
+
+
 def test_fields() -> None:
     query = parse('role:User tool:read_file name:"Ann Lee" since:2026-03-01 until:2026-03-02 rest', now=NOW)
     assert (query.role, query.tool, query.name) == ("user", "read_file", "Ann Lee")

@@ -120,7 +120,7 @@ def _spots(messages: Sequence[Message]) -> Iterator[_Spot]:
     for at, message in enumerate(messages):
         if not is_system(message):
             for unit in units_of(message):
-                short = unit[:_LONGEST_SPOT]
+                short = unit if len(unit) <= _LONGEST_SPOT else unit[:_LONGEST_SPOT].rsplit(maxsplit=1)[0]
                 yield _Spot(at=at, text=short, words=frozenset(content_words(short)))
 
 

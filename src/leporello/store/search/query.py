@@ -48,6 +48,13 @@ class Phrase:
     quoted: bool = False
 
     @property
+    def identifier(self) -> bool:
+        """Whether this is a path, a name in code, a uuid or the like: words that belong together as they stand."""
+        return (
+            len(self.terms) > 1 and _IDENTIFIER.search(self.written) is not None and not any(map(set_apart, self.terms))
+        )
+
+    @property
     def stems(self) -> tuple[str, ...]:
         """The terms as they are in the index."""
         return tuple(map(stem, self.terms))
@@ -70,10 +77,10 @@ class Query:
     def question(self) -> bool:
         """Whether this is a sentence that asks, to be answered by the best matches and not by all of its words."""
         words = [word for phrase in self.phrases if not phrase.quoted for word in phrase.terms]
-        if len(words) < _SHORTEST_QUESTION:
+        if len(words) < _SHORTEST_QUESTION or all(phrase.identifier for phrase in self.phrases):
             return False
         opens = words[0] in OPENERS or (words[0] in REQUESTS and not STOP_WORDS.isdisjoint(words))
-        return opens or self.text.rstrip().endswith(("?", "？"))
+        return (opens and not self.phrases[0].identifier) or self.text.rstrip().endswith(("?", "？"))
 
     @property
     def content(self) -> tuple[str, ...]:
@@ -154,7 +161,7 @@ def _units(phrase: Phrase) -> list[str]:
     words = [stem(term) for term in phrase.terms if term not in STOP_WORDS]
     if len(phrase.terms) > 1 and phrase.quoted:
         return [" ".join(phrase.stems), *words]
-    if len(phrase.terms) > 1 and _IDENTIFIER.search(phrase.written):
+    if phrase.identifier:
         return [" ".join(phrase.stems)]
     return words
 
