@@ -10,7 +10,7 @@ import anthropic
 import httpx2
 import openai
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from leporello import errors
 from leporello.errors import (
@@ -217,6 +217,16 @@ def test_whatever_comes_it_is_a_model_error(status: int | None, body: Any) -> No
 @given(value=st.text(), text=st.text())
 def test_whatever_retry_after_holds_it_is_read_or_left(value: str, text: str) -> None:
     error = classify(status=429, body={"error": {"message": text}}, headers={"retry-after": value})
+    assert error.retry_after is None or error.retry_after >= 0
+
+
+@given(number=st.text("0123456789.", max_size=20), unit=st.sampled_from(["s", "ms", "m", "h", "seconds"]))
+@example(number=".", unit="s")
+@example(number="1.2.3", unit="s")
+@pytest.mark.parametrize("words", ["Try again in {}.", "retryDelay: {}", "wait for ~{} {}"])
+def test_whatever_number_stands_in_the_words_it_is_read_or_left(words: str, number: str, unit: str) -> None:
+    text = words.format(f"{number}{unit}", f"{number} {unit}")
+    error = classify(status=429, body={"error": {"message": text}})
     assert error.retry_after is None or error.retry_after >= 0
 
 

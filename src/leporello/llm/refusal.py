@@ -38,12 +38,13 @@ _LONGEST = 20_000
 """An explanation is short; of a page or a log that comes in its place, the beginning is enough."""
 
 _NO_STATUS = 600
+_DECIMAL = r"\d{1,12}(?:\.\d{0,12})?"
 _WAITS = re.compile(
-    r"(?:try again|retry|wait)(?: again)? (?:in|after|for) ~?((?:[\d.]{1,16} ?(?:ms|h|m|s)[a-z]{0,8} ?){1,4})",
+    rf"(?:try again|retry|wait)(?: again)? (?:in|after|for) ~?((?:{_DECIMAL} ?(?:ms|h|m|s)[a-z]{{0,8}} ?){{1,4}})",
     re.IGNORECASE,
 )
-_DELAY_FIELD = re.compile(r"retrydelay: ([\d.]{1,16}s)")
-_UNIT = re.compile(r"([\d.]{1,16}) ?(ms|h|m|s)", re.IGNORECASE)
+_DELAY_FIELD = re.compile(rf"retrydelay: ({_DECIMAL}s)")
+_UNIT = re.compile(rf"({_DECIMAL}) ?(ms|h|m|s)", re.IGNORECASE)
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _TAGS = re.compile(r"<(?:script|style).*?</(?:script|style)>|<[^>]+>", re.DOTALL | re.IGNORECASE)
 
