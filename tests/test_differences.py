@@ -25,7 +25,6 @@ from leporello import (
 from leporello.cli.main import COMMANDS
 from leporello.compressor import budgets
 from leporello.compressor.boundaries import find_boundaries
-from leporello.compressor.prune import PLACEHOLDER
 from leporello.errors import ConfigError, EngineFallbackWarning, NetworkError, PluginWarning
 from leporello.llm import ScriptedLLM
 from leporello.messages import is_system, repair, violations
@@ -33,6 +32,7 @@ from leporello.plugins import PluginContext, hermes
 from leporello.session import hygiene
 from leporello.session.folding import NET
 from leporello.summary import Summariser
+from leporello.summary.masking import PLACEHOLDER
 from leporello.summary.place import is_marked, strip_summary
 from leporello.testing import ContractSuite, check_engine
 from leporello.tokens import count_messages

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leporello.compressor import ContextCompressor
-from leporello.compressor.prune import PLACEHOLDER
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, violations
+from leporello.summary.masking import PLACEHOLDER
 from leporello.summary.place import ACKNOWLEDGEMENT, DONE_FOR_NEWEST, END, LEAD_IN, NOTE_PREFIX, PREFIX
 
 if TYPE_CHECKING:

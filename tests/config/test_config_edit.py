@@ -180,7 +180,7 @@ class TestRefused:
             'configuration, model.context_length: must be a whole number of at least 1, or null, not "256K". Write the number of tokens: 262144, or 256000, as the provider documents it.'
         )
         assert refused(file, "compression", "5") == snapshot(
-            "configuration, compression: must be a block with the keys enabled, threshold, target_ratio, protect_last_n, codex_gpt55_autoraise, deadline_seconds, max_calls, not 5."
+            "configuration, compression: must be a block with the keys enabled, threshold, target_ratio, masked_zone, protect_last_n, codex_gpt55_autoraise, deadline_seconds, max_calls, not 5."
         )
 
     def test_wrong_keys(self, file: Path) -> None:

@@ -93,7 +93,7 @@ def test_the_floor_is_measured_at_the_first_request_after_a_fold() -> None:
         meter.observe(prompt)
     before = meter.inputs((0.1, 1.25))
     meter.folded(30_000)
-    meter.observe(10_000 + int(0.45 * 30_000) + 2_000)
+    meter.observe(10_000 + int(floor_share(Lcm()) * 30_000) + 2_000)
     measured = meter.inputs((0.1, 1.25))
     assert before.beyond == 0
     assert measured.beyond == pytest.approx(2_000, abs=1)

@@ -9,7 +9,7 @@ message, always, and the newest visible assistant reply, when it fits into what 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from leporello.messages import Message, group_start, role_of, text_of, unread_start
@@ -31,6 +31,12 @@ class Boundaries:
         """The indexes of the messages that are folded."""
         anchors = set(self.anchors)
         return [index for index in range(self.head_end, self.tail_start) if index not in anchors]
+
+    def with_zone(self, zone: range) -> Boundaries:
+        """Return the boundaries with a zone before the tail; an anchor inside it stands there."""
+        if not zone:
+            return self
+        return replace(self, tail_start=zone.start, anchors=tuple(one for one in self.anchors if one < zone.start))
 
     def tail(self, length: int) -> list[int]:
         """Return the indexes kept at the end of a list of that length, oldest first."""

@@ -277,6 +277,7 @@ class ContextCompressor(ContextEngine):
             else min(self.protect_first_n, earlier.position),
             protect_last_n=self.protect_last_n,
             tail_budget=self.tail_token_budget,
+            zone_budget=int(self.threshold_tokens * self._settings.compression.masked_zone),
             room=self._room(wanted),
         )
 

@@ -1,6 +1,8 @@
 """What stays so that the result fits: the ordinary boundaries when they do, tighter ones when they must.
 
-Tightened in the order of what matters least: large payloads inside head and tail are shortened, oldest first; only
+Before the tail stands the masked zone: what was said and called as it is, long tool results cleared. It takes what
+head, tail and summary leave below the threshold, up to its share. Where they leave nothing, the boundaries are
+tightened, in the order of what matters least: large payloads inside head and tail are shortened, oldest first; only
 then are fewer than `protect_last_n` messages kept. What the model has not read yet is shortened only when the request
 would not fit into the model's window otherwise. The newest user message is never touched.
 """
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING
 from leporello.compressor.boundaries import Boundaries, find_boundaries, newest
 from leporello.compressor.prune import prune
 from leporello.messages import Message, is_system, unread_start
+from leporello.summary.masking import MOST_MASKED, zone_start
 from leporello.summary.payloads import shorten
 from leporello.summary.squeeze import PAYLOAD_LIMITS, squeeze, squeeze_unread
 
@@ -47,6 +50,7 @@ def make_plan(
     protect_first_n: int,
     protect_last_n: int,
     tail_budget: int,
+    zone_budget: int,
     room: Room | None,
 ) -> Plan:
     """Plan a compaction whose kept messages fit into `room`, as nearly as can be; None: any number of tokens fits."""
@@ -64,7 +68,8 @@ def make_plan(
         for limit in (None, *PAYLOAD_LIMITS):
             plan = making.plan(bounds, limit, room)
             if room is None or plan.kept_tokens <= room.wanted:
-                return plan
+                left = zone_budget if room is None else min(zone_budget, room.wanted - plan.kept_tokens)
+                return making.plan(bounds, limit, room, zone=making.zone(bounds, left))
     assert plan is not None  # noqa: S101 - there is always a first round
     assert room is not None  # noqa: S101 - without one the first plan fits
     return plan if plan.kept_tokens <= room.most else making.plan(bounds, PAYLOAD_LIMITS[-1], room, cut_unread=True)
@@ -92,10 +97,26 @@ class _Making:
         """The tokens of what the model has not read yet."""
         return self._sizes.total(self._messages[self._unread :])
 
-    def plan(self, bounds: Boundaries, limit: int | None, room: Room | None, *, cut_unread: bool = False) -> Plan:
+    def zone(self, bounds: Boundaries, budget: int) -> range:
+        """Return the places of the masked zone; of a short history a part is folded in any case."""
+        middle = self._messages[bounds.head_end : bounds.tail_start]
+        most = min(budget, int(self._sizes.total(middle) * MOST_MASKED))
+        start = bounds.head_end + zone_start(middle, len(middle), most, self._sizes.of)
+        return range(start, bounds.tail_start)
+
+    def plan(
+        self,
+        bounds: Boundaries,
+        limit: int | None,
+        room: Room | None,
+        *,
+        zone: range = range(0),
+        cut_unread: bool = False,
+    ) -> Plan:
         """Return the plan for these boundaries, with payloads of at most `limit` characters where it must be."""
+        bounds = bounds.with_zone(zone)
         indexes = [*range(bounds.head_end), *bounds.tail(len(self._messages))]
-        pruned = prune(self._messages, bounds.head_end)
+        pruned = prune(self._messages, {*range(bounds.head_end), *zone})
         kept = [pruned[index] for index in indexes]
         if limit is not None and room is not None:
             kept = self._squeezed(indexes, kept, limit, room, cut_unread=cut_unread)
@@ -106,7 +127,7 @@ class _Making:
             tail=kept[bounds.head_end :],
             source=[self._messages[index] for index in folded],
             kept_tokens=self._sizes.total(kept),
-            done_for_newest=any(index > self._user for index in folded),
+            done_for_newest=any(index > self._user and index not in zone for index in folded),
             cut=tuple(kept[indexes.index(index)] for index in changed if index >= self._unread),
         )
 

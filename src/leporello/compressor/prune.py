@@ -2,26 +2,16 @@
 
 from __future__ import annotations
 
-from leporello.messages import Message, parts_of, role_of, text_of
-from leporello.summary.digest import CLEARED_OUTPUT
+from typing import TYPE_CHECKING
 
-PLACEHOLDER = CLEARED_OUTPUT
-LONGEST_KEPT = 200
+from leporello.summary.masking import masked
 
+if TYPE_CHECKING:
+    from collections.abc import Container
 
-def prune(messages: list[Message], protected_from: int) -> list[Message]:
-    """Return the list with every long tool result before `protected_from` cleared."""
-    old = [cleared(message) if is_long_result(message) else message for message in messages[:protected_from]]
-    return old + messages[protected_from:]
+    from leporello.messages import Message
 
 
-def is_long_result(message: Message) -> bool:
-    """Tell whether this is a tool result that is longer than pruning keeps."""
-    if role_of(message) != "tool":
-        return False
-    return len(text_of(message)) > LONGEST_KEPT or any(part.get("type") != "text" for part in parts_of(message))
-
-
-def cleared(message: Message) -> Message:
-    """Return the tool result with the placeholder in place of its content."""
-    return {**message, "content": PLACEHOLDER}
+def prune(messages: list[Message], old: Container[int]) -> list[Message]:
+    """Return the list with every long tool result at these places cleared."""
+    return [masked(message) if index in old else message for index, message in enumerate(messages)]

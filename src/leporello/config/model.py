@@ -138,6 +138,11 @@ class Compression(Block):
     target_ratio: Annotated[float, Field(ge=0.10, le=0.80)] = Field(
         default=0.20, description="The share of the threshold that the newest messages, kept as they are, may take."
     )
+    masked_zone: Annotated[float, Field(ge=0, le=0.8)] = Field(
+        default=0.0,
+        description="The share of the threshold for the turns before them, with their long tool outputs cleared. "
+        "`0`: none.",
+    )
     protect_last_n: Annotated[int, Field(ge=1)] = Field(
         default=20, description="At least so many of the newest messages are kept."
     )
@@ -222,6 +227,11 @@ class Lcm(Block):
     )
     tail: Annotated[float, Field(gt=0, le=0.8)] = Field(
         default=0.15, description="The share of the threshold that the newest messages, kept as they are, may take."
+    )
+    masked_zone: Annotated[float, Field(ge=0, le=0.8)] = Field(
+        default=0.0,
+        description="The share of the threshold for the turns before the tail, with their "
+        "long tool outputs as one line each.",
     )
     leaf_tokens: Annotated[int, Field(ge=256)] | None = Field(
         default=None,

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from leporello.lcm.dag import Coverage, seqs_of
 from leporello.lcm.fold import Fold, Folded, usable
-from leporello.lcm.view import View, choose_tail, longer_tail, view
+from leporello.lcm.view import Tail, View, choose_tail, masked_from, start_without, view
 from leporello.lcm.window import Assembled, Held, assemble, block_tokens, frame_tokens
 from leporello.lcm.writing import SMALLEST_TEXT
 from leporello.messages import Message, role_of, unread_start
 from leporello.store.protocol import Request, Window
+from leporello.summary.masking import MOST_MASKED, zone_start
 from leporello.summary.squeeze import Room
 
 if TYPE_CHECKING:
@@ -85,22 +86,22 @@ class Compaction:
             return Outcome(messages=seen.valid, status="unchanged", reason=reason)
 
         tail = self._tail(seen, run)
-        if run.targets.is_optional and self._most_freed(seen, tail, run) < run.targets.least:
+        if run.targets.is_optional and self._most_freed(seen, tail.kept, run) < run.targets.least:
             keeping.handed_out(seen.origins)
             return Outcome(messages=seen.valid, status="unchanged", reason=run.targets.not_worth_it)
-        open_messages = keeping.uncovered(window, published, coverage)
-        folded = _without(open_messages, tail)
+        kept = masked_from(seen.held, self._zone_start(seen, tail, run), tail)
+        folded = _without(keeping.uncovered(window, published, coverage), kept)
         if not run.waits:
-            tail, folded = self._only_prepared(seen, tail, folded, prepared, dag, run)
+            kept, folded = self._only_prepared(seen, tail, kept, folded, prepared, dag, run)
         making = Fold(keeping.store, keeping.conversation, keeping.owner, run.writer, run.allowance)
         dag = making.add(dag, folded, prepared, self._budgets.leaf)
         dag = making.improve(dag, prepared)
         dag = making.remake(dag) if run.waits else dag
-        room, most = self._blocks_room(seen, tail, run)
+        room, most = self._blocks_room(seen, kept, run)
         dag = making.condense(dag, prepared, room=room, most=most, fan_in=self._settings.fan_in)
         dag = making.without_leftovers(dag, prepared)
 
-        assembled = assemble(seen.systems, dag.tops, tail)
+        assembled = assemble(seen.systems, dag.tops, kept)
         after = run.sizes.total(assembled.messages)
         if run.tokens - after < run.targets.least or assembled.messages == seen.valid:
             keeping.handed_out(seen.origins)
@@ -116,10 +117,10 @@ class Compaction:
             messages=assembled.messages,
             status=status,
             reason=run.allowance.fallback,
-            cut=cut_unread(seen, tail, assembled.messages),
+            cut=cut_unread(seen, kept, assembled.messages),
         )
 
-    def _tail(self, seen: View, run: Run) -> list[Held]:
+    def _tail(self, seen: View, run: Run) -> Tail:
         room = None
         if run.targets.goal is not None and run.targets.most is not None:
             beside = run.sizes.total(held.message for held in seen.systems) + frame_tokens()
@@ -128,6 +129,15 @@ class Compaction:
                 most=max(0, run.targets.most - beside - SMALLEST_TEXT),
             )
         return choose_tail(seen.held, run.sizes, unread=seen.unread, budget=self._budgets.tail, room=room)
+
+    def _zone_start(self, seen: View, tail: Tail, run: Run) -> int:
+        """Return where the masked zone begins: it takes its share, and no more than blocks and tail leave."""
+        before = run.sizes.total(held.message for held in seen.held[: tail.start])
+        budget = min(self._budgets.zone, int(before * MOST_MASKED))
+        if run.targets.goal is not None:
+            rest = run.sizes.total(held.message for held in (*seen.systems, *tail.kept)) + frame_tokens()
+            budget = min(budget, run.targets.goal - rest - self._budgets.summaries)
+        return zone_start([held.message for held in seen.held], tail.start, budget, run.sizes.of)
 
     def _most_freed(self, seen: View, tail: Sequence[Held], run: Run) -> int:
         """Return how much a fold can free at the most."""
@@ -148,7 +158,8 @@ class Compaction:
     def _only_prepared(
         self,
         seen: View,
-        tail: list[Held],
+        tail: Tail,
+        kept: list[Held],
         folded: list[Stored],
         prepared: Sequence[Node],
         dag: Folded,
@@ -156,16 +167,17 @@ class Compaction:
     ) -> tuple[list[Held], list[Stored]]:
         """Fold exactly what was prepared in the background, when that is enough; else everything before the tail."""
         ready = usable(prepared, folded)
-        longer = longer_tail(seen.held, {seq for node in ready for seq in seqs_of(node.covers)})
+        start = start_without(seen.held, {seq for node in ready for seq in seqs_of(node.covers)})
+        longer = [] if start is None else masked_from(seen.held, min(start, tail.start), tail)
         left = {i for held in longer for i in held.ids}
         rest = [row for row in folded if row.id in left]
         covered = sum(len(seqs_of(node.covers)) for node in ready if not node.covers[0].start)
         if not longer or run.targets.goal is None or covered + len(rest) != len(folded):
-            return tail, folded
-        kept = run.sizes.total(held.message for held in (*seen.systems, *longer))
+            return kept, folded
+        tokens = run.sizes.total(held.message for held in (*seen.systems, *longer))
         blocks = sum(map(block_tokens, [*dag.tops, *ready]))
-        if kept + min(blocks, self._budgets.summaries) + frame_tokens() > run.targets.goal * ENOUGH:
-            return tail, folded
+        if tokens + min(blocks, self._budgets.summaries) + frame_tokens() > run.targets.goal * ENOUGH:
+            return kept, folded
         return longer, [row for row in folded if row.id not in left]
 
     def _save(self, window: Window, assembled: Assembled, dag: Folded, run: Run, after: int) -> None:

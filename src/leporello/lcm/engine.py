@@ -171,7 +171,8 @@ class LCMEngine(ContextEngine):
         """Tell whether anything stands before the tail."""
         held = [Held(message=m, ids=()) for m in repair(messages).messages if role_of(m) not in ("system", "developer")]
         unread = unread_start([one.message for one in held])
-        return len(choose_tail(held, Sizes(), unread=unread, budget=self._budgets.tail, room=None)) < len(held)
+        tail = choose_tail(held, Sizes(), unread=unread, budget=self._budgets.tail, room=None)
+        return len(tail.kept) < len(held)
 
     def compress(
         self,

@@ -19,6 +19,8 @@ from leporello.lcm.window import block_tokens
 from leporello.lcm.writing import CALLS, PAID, REMAKE, Allowance, Writer
 from leporello.messages import groups, role_of
 from leporello.store.protocol import Cover
+from leporello.summary.masking import zone_start
+from leporello.tokens import count_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -68,7 +70,7 @@ class Preparing:
         window = self._keeping.window()
         published, prepared = self._keeping.nodes(window)
         rows = self._keeping.uncovered(window, published, Coverage(published))
-        leaves, lacks = full_leaves(before_tail(rows, budgets.tail), prepared, budgets.leaf)
+        leaves, lacks = full_leaves(before_zone(rows, budgets), prepared, budgets.leaf)
         for covers in leaves:
             self._put(LEAF, _name(covers), {"covers": [_plain(cover) for cover in covers]})
         replaced = {node.meta.get("replaces") for node in prepared}
@@ -202,16 +204,17 @@ def full_leaves(
     return [covers_of(pieces) for pieces in (*leaves, *newest)], max(0, int(leaf_tokens * FULL) - held)
 
 
-def before_tail(rows: Sequence[Stored], budget: int) -> list[Stored]:
-    """Return the messages before the newest groups, which take up the budget; never the newest user message."""
+def before_zone(rows: Sequence[Stored], budgets: Budgets) -> list[Stored]:
+    """Return the messages before the masked zone and the tail; never the newest user message."""
     messages = [row.message for row in rows]
     start, used = len(rows), 0
     for group in reversed(groups(messages)):
         used += sum(row.tokens for row in rows[group.start : group.stop])
-        if used > budget and start < len(rows):
+        if used > budgets.tail and start < len(rows):
             break
         start = group.start
     user = next((i for i in range(len(rows) - 1, -1, -1) if role_of(messages[i]) == "user"), -1)
+    start = zone_start(messages, start, budgets.zone, count_message)
     return [row for index, row in enumerate(rows[:start]) if index != user]
 
 

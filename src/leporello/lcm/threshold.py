@@ -91,6 +91,7 @@ class Budgets:
     tail: int
     leaf: int
     summaries: int
+    zone: int
 
     @property
     def soft(self) -> int:
@@ -109,6 +110,7 @@ def budgets(settings: Lcm, context_length: int, inputs: Inputs) -> Budgets:
         tail=int(threshold * settings.tail),
         leaf=leaf,
         summaries=int(threshold * settings.summary_share),
+        zone=int(threshold * settings.masked_zone),
     )
 
 
@@ -131,7 +133,7 @@ def price_shares(model: str, provider: str) -> tuple[float, float]:
 
 def floor_share(settings: Lcm) -> float:
     """Return what tail, summaries and the open leaf take of the threshold."""
-    return min(_MOST_SHARE, settings.tail + settings.summary_share + OPEN_LEAF_SHARE)
+    return min(_MOST_SHARE, settings.tail + settings.masked_zone + settings.summary_share + OPEN_LEAF_SHARE)
 
 
 class Meter:

@@ -9,7 +9,19 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from leporello.lcm.window import Held
-from leporello.messages import Message, align, groups, is_cut, is_system, repair, role_of, text_of, unread_start
+from leporello.messages import (
+    Message,
+    align,
+    fingerprint,
+    groups,
+    is_cut,
+    is_system,
+    repair,
+    role_of,
+    text_of,
+    unread_start,
+)
+from leporello.summary.masking import masked
 from leporello.summary.payloads import shorten
 from leporello.summary.squeeze import PAYLOAD_LIMITS, squeeze, squeeze_unread
 
@@ -57,12 +69,17 @@ def view(messages: Sequence[Any], ingested: Ingested, stored: dict[str, Stored],
             continue
         seq = max((stored[i].seq for i in known), default=0)
         as_it_came = len(known) == 1 and message is messages[places[0]]
-        shown = bool(known) and not as_it_came and message != stored[known[0]].message
+        shown = bool(known) and _differs(message, stored[known[0]].message, in_words=as_it_came)
         left, gone = tuple(i for i in known if i not in folded), tuple(i for i in known if i in folded)
         held.append(Held(message=message, ids=left, seq=seq, shown=shown, folded=gone))
         unread += index < first_unread
     origins_of = list(zip(valid, ids_of, strict=True))
     return View(valid=valid, systems=systems, held=held, unread=unread, origins=origins_of)
+
+
+def _differs(message: Message, original: Message, *, in_words: bool) -> bool:
+    """Tell whether a message is shown differently than it is stored; `in_words`: another shape makes no difference."""
+    return message != original and not (in_words and fingerprint(message) == fingerprint(original))
 
 
 def _own_objects(messages: Sequence[Message]) -> list[Message]:
@@ -76,14 +93,25 @@ def _own_objects(messages: Sequence[Message]) -> list[Message]:
     return own
 
 
-def choose_tail(held: Sequence[Held], sizes: Sizes, *, unread: int, budget: int, room: Room | None) -> list[Held]:
+@dataclass(frozen=True, kw_only=True)
+class Tail:
+    """What stays as it is: the newest messages from `start` on, and before them the newest user message if it is older.
+
+    `kept` are both, as they are shown.
+    """
+
+    start: int
+    kept: list[Held]
+
+
+def choose_tail(held: Sequence[Held], sizes: Sizes, *, unread: int, budget: int, room: Room | None) -> Tail:
     """Return what stays: the newest groups within the budget, those from `unread` on, and the newest user message.
 
     When that alone takes more than the room, fewer groups stay, and then the large payloads are shown shortened, oldest
     first; what is unread only when the window would not hold it otherwise, the newest user message never.
     """
     if not held:
-        return []
+        return Tail(start=0, kept=[])
     messages = [one.message for one in held]
     user = _newest_user(held)
     if room is not None:
@@ -97,19 +125,35 @@ def choose_tail(held: Sequence[Held], sizes: Sizes, *, unread: int, budget: int,
             break
         start = group.start
     kept = ([held[user]] if 0 <= user < start else []) + list(held[start:])
-    return kept if room is None else _shortened(kept, len(held) - unread, sizes, room)
+    return Tail(start=start, kept=kept if room is None else _shortened(kept, len(held) - unread, sizes, room))
 
 
-def longer_tail(held: Sequence[Held], folded: set[int]) -> list[Held]:
-    """Return what stays when exactly these messages are folded; [] when that would part what belongs together."""
+def masked_from(held: Sequence[Held], first: int, tail: Tail) -> list[Held]:
+    """Return everything from `first` on, masked where it stands before the tail, and the newest user message."""
+    older = len(tail.kept) - (len(held) - tail.start)  # 1 when the newest user message stands before the tail
+    zone = [_masked(one) for one in held[first : tail.start]]
+    anchor = tail.kept[:older] if _newest_user(held) < first else []
+    return [*anchor, *zone, *tail.kept[older:]]
+
+
+def _masked(one: Held) -> Held:
+    message = masked(one.message, f"lcm_expand {one.id}" if one.id else "")
+    return one if message is one.message else replace(one, message=message, shown=True)
+
+
+def start_without(held: Sequence[Held], folded: set[int]) -> int | None:
+    """Return from where on everything stays when exactly these messages are folded.
+
+    None when that would part what belongs together.
+    """
     start = len(held)
     while start > 0 and not (held[start - 1].ids and held[start - 1].seq in folded):
         start -= 1
     user = _newest_user(held)
     between = [one for index, one in enumerate(held[:start]) if one.ids and one.seq not in folded and index != user]
     if not folded or between or not is_cut([one.message for one in held], start):
-        return []
-    return ([held[user]] if 0 <= user < start else []) + list(held[start:])
+        return None
+    return start
 
 
 def _newest_user(held: Sequence[Held]) -> int:

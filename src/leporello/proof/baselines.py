@@ -13,9 +13,10 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leporello.engine import CompactionReport, ContextEngine, normalise_usage
-from leporello.messages import groups, is_system, repair, role_of, text_of
+from leporello.messages import groups, is_system, repair, role_of
 from leporello.proof.exact_values import content_words, values_in
 from leporello.proof.lines import units_of
+from leporello.summary.masking import masked as cleared
 from leporello.tokens import count_messages, count_text
 
 if TYPE_CHECKING:
@@ -23,11 +24,9 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
 
-CLEARED: Final = "[Old tool output cleared to save context space]"
 LATEST: Final = 10
 """How many tool outputs masking leaves as they are."""
 
-_SHORT = 200  # characters of an output that is not worth clearing
 _WORDS = 3
 _MASKED_SHARE = 0.85
 
@@ -45,7 +44,7 @@ def masked(messages: Sequence[Message], budget: int) -> list[Message]:
     outputs = [at for at, message in enumerate(messages) if role_of(message) == "tool"]
     old = set(outputs[:-LATEST])
     return _fitting(
-        [_cleared(message) if at in old else message for at, message in enumerate(messages)], budget, shorter=_cleared
+        [cleared(message) if at in old else message for at, message in enumerate(messages)], budget, shorter=cleared
     )
 
 
@@ -175,10 +174,6 @@ class ObservationMasking(Baseline):
 ENGINES: Final[dict[str, type[Baseline]]] = {
     engine.label: engine for engine in (NoManagement, NewestMessages, ObservationMasking)
 }
-
-
-def _cleared(message: Message) -> Message:
-    return {**message, "content": CLEARED} if len(text_of(message)) > _SHORT else message
 
 
 def _fitting(

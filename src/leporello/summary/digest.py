@@ -21,6 +21,7 @@ from leporello.messages.fixed import SUMMARY_MARK
 from leporello.messages.rules import is_thinking
 from leporello.messages.types import IMAGE_TYPES, parts_of, role_of, text_of
 from leporello.summary.excerpt import excerpt, soft_end
+from leporello.summary.masking import PLACEHOLDER
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 DEFAULT_LIMIT = 4_000
 """Characters of a tool output, or of the arguments of a call, that reach the summariser without a cut."""
 
-CLEARED_OUTPUT = "[Old tool output cleared to save context space]"
 
 _MAX_NAME = 32
 _MAX_ADDRESS = 240
@@ -223,7 +223,7 @@ def _pieces(messages: Sequence[RedactedMessage], start: int = 0) -> list[_Piece]
         pieces.append(_Piece(index, _label(index, role, message, names), foldable=False))
         content = message.get("content")
         if isinstance(content, str):
-            if content and content != CLEARED_OUTPUT:
+            if content and not content.startswith(PLACEHOLDER):
                 pieces.append(_Piece(index, content, role == "tool"))
         elif isinstance(content, list):
             pieces += [piece for part in parts_of(message) for piece in _part_pieces(index, part, role)]

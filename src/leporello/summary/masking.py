@@ -1,0 +1,46 @@
+"""Masking: what was said and called stays as it is, old tool outputs become one line. Pure functions for every policy.
+
+The masked zone stands between the summary and the newest messages: the account of what was done, without the bulk of
+what was read. Arguments are never shortened, because a model copies what it sees; the zone ends before a turn that is
+too large for it, which is left to the summary as a whole.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from leporello.messages import Message, groups, parts_of, role_of, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+PLACEHOLDER: Final = "[Old tool output cleared to save context space]"
+LONGEST_KEPT: Final = 200
+"""Characters of a tool output that stays as it is."""
+MOST_MASKED: Final = 0.25
+"""The share of what stands before the tail that a zone may take: of a short history a part is folded in any case."""
+
+
+def is_long_output(message: Message) -> bool:
+    """Tell whether this is a tool output that masking replaces."""
+    if role_of(message) != "tool":
+        return False
+    return len(text_of(message)) > LONGEST_KEPT or any(part.get("type") != "text" for part in parts_of(message))
+
+
+def masked(message: Message, reference: str = "") -> Message:
+    """Return the tool output as one line, with what leads back to it; any other message is returned as it is."""
+    if not is_long_output(message):
+        return message
+    return {**message, "content": f"{PLACEHOLDER} {reference}".rstrip()}
+
+
+def zone_start(messages: Sequence[Message], end: int, budget: int, size: Callable[[Message], int]) -> int:
+    """Return where the zone before `end` begins: as many turns as the budget holds when they are masked."""
+    start, used = end, 0
+    for group in reversed(groups(list(messages[:end]))):
+        used += sum(size(masked(message)) for message in messages[group.start : group.stop])
+        if used > budget:
+            break
+        start = group.start
+    return start

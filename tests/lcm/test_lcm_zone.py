@@ -1,0 +1,214 @@
+"""The masked zone: before the tail, what was said and called as it is, and old outputs as one line each."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from leporello import LCMEngine
+from leporello.lcm import verify, view
+from leporello.lcm.window import shown
+from leporello.llm import ScriptedLLM
+from leporello.messages import Message, role_of, text_of, tool_calls_of, violations
+from leporello.summary.masking import PLACEHOLDER, is_long_output, masked, zone_start
+from leporello.tokens import count_message, count_messages
+
+Work = Callable[..., list[Message]]
+Make = Callable[..., LCMEngine]
+
+SYSTEM: Message = {"role": "system", "content": "You fix builds."}
+ASK: Message = {"role": "user", "content": "And what is next?"}
+
+
+def zone_of(window: list[Message]) -> list[Message]:
+    return [message for message in window if text_of(message).startswith(PLACEHOLDER)]
+
+
+def rows(engine: LCMEngine) -> int:
+    return sum(1 for _ in engine.store.messages(engine.conversation, superseded=True))
+
+
+@pytest.fixture
+def make_engine(make_engine: Make) -> Make:
+    """Make engines with a zone."""
+
+    def make(*arguments: Any, config: dict[str, Any] | None = None, **options: Any) -> LCMEngine:
+        return make_engine(*arguments, config={"masked_zone": 0.15, **(config or {})}, **options)
+
+    return make
+
+
+@pytest.fixture
+def folded(make_engine: Make, work: Work) -> tuple[LCMEngine, list[Message], list[Message]]:
+    engine = make_engine(32_000)
+    messages = [SYSTEM, *work(0, 60), ASK]
+    return engine, messages, engine.compress(messages)
+
+
+def test_blocks_zone_and_tail_stand_in_the_order_of_the_conversation(
+    folded: tuple[LCMEngine, list[Message], list[Message]],
+) -> None:
+    engine, messages, window = folded
+    assert not violations(window, "openai")
+    assert not violations(window, "anthropic")
+    assert verify(engine.store, engine.conversation) == []
+    assert shown(engine.store, engine.conversation) == window, "a resumed window is another one"
+    first = next(i for i, message in enumerate(window) if message in zone_of(window))
+    last = max(i for i, message in enumerate(window) if message in zone_of(window))
+    calls = [call.id for message in window for call in tool_calls_of(message)]
+    assert calls == sorted(calls, key=lambda one: int(one[1:])), "the zone is out of order"
+    whole = [message for message in window[last + 1 :] if is_long_output(message)]
+    assert whole, "the tail has whole outputs"
+    assert all(message in messages for message in window[first:] if message not in zone_of(window))
+
+
+def test_only_long_outputs_are_masked_and_calls_stay_as_they_are(
+    folded: tuple[LCMEngine, list[Message], list[Message]],
+) -> None:
+    _, messages, window = folded
+    results = {str(message["tool_call_id"]): message for message in messages if role_of(message) == "tool"}
+    for message in zone_of(window):
+        assert is_long_output(results[str(message["tool_call_id"])])
+        assert text_of(message).count("\n") == 0
+    said = [message for message in window if role_of(message) == "assistant" and message.get("tool_calls")]
+    assert all(message in messages for message in said)
+
+
+def test_the_id_of_a_masked_output_returns_the_original(
+    folded: tuple[LCMEngine, list[Message], list[Message]],
+) -> None:
+    engine, messages, window = folded
+    results = {str(message["tool_call_id"]): message for message in messages if role_of(message) == "tool"}
+    assert zone_of(window)
+    for message in zone_of(window):
+        tool, id_ = text_of(message).removeprefix(PLACEHOLDER).split()
+        answer = json.loads(engine.handle_tool_call(tool, {"id": id_, "max_tokens": 4_000}))
+        assert text_of(results[str(message["tool_call_id"])]) in json.dumps(answer["messages"]).encode().decode(
+            "unicode_escape"
+        )
+
+
+def test_a_list_that_is_handed_back_adds_no_row(folded: tuple[LCMEngine, list[Message], list[Message]]) -> None:
+    engine, _, window = folded
+    before = rows(engine)
+    engine.compress([*window, {"role": "assistant", "content": "Nothing."}])
+    assert rows(engine) == before + 1
+
+
+def test_what_stays_in_the_zone_over_two_folds_is_resumed_as_it_was_shown(
+    folded: tuple[LCMEngine, list[Message], list[Message]], work: Work
+) -> None:
+    engine, _, window = folded
+    later = engine.compress([*window, {"role": "assistant", "content": "So."}, *work(100, 103), ASK], force=True)
+    assert engine.last_compaction is not None
+    assert engine.last_compaction.status == "folded"
+    assert {text_of(message) for message in zone_of(window)} & {text_of(message) for message in zone_of(later)}
+    assert shown(engine.store, engine.conversation) == later
+
+
+def test_what_leaves_the_zone_is_folded_from_the_original(
+    folded: tuple[LCMEngine, list[Message], list[Message]], work: Work
+) -> None:
+    engine, _, window = folded
+    outputs = {str(message["tool_call_id"]) for message in zone_of(window)}
+    later = engine.compress([*window, {"role": "assistant", "content": "So."}, *work(100, 160), ASK])
+    assert outputs.isdisjoint(str(message.get("tool_call_id")) for message in later)
+    assert verify(engine.store, engine.conversation) == []
+    number = min(int(one[1:]) for one in outputs)
+    assert f"value_{number}_9" in engine.handle_tool_call("lcm_grep", {"query": f"value_{number}_9"})
+
+
+def test_between_folds_nothing_moves(folded: tuple[LCMEngine, list[Message], list[Message]]) -> None:
+    engine, _, window = folded
+    grown = [*window, {"role": "assistant", "content": "Next."}, {"role": "user", "content": "Go on."}]
+    assert not engine.should_compress(count_messages(grown))
+    assert shown(engine.store, engine.conversation)[: len(window)] == window
+
+
+def test_without_a_zone_there_is_none(make_engine: Make, work: Work) -> None:
+    window = make_engine(32_000, config={"masked_zone": 0}).compress([SYSTEM, *work(0, 60), ASK])
+    assert zone_of(window) == []
+
+
+def test_of_a_short_talk_without_tools_a_part_is_folded_all_the_same(make_engine: Make) -> None:
+    talk: list[Message] = [
+        {"role": role, "content": f"{role} says number {n} of many words: " + "word " * 600}
+        for n in range(30)
+        for role in ("user", "assistant")
+    ]
+    engine = make_engine(128_000)
+    window = engine.compress([*talk, ASK], force=True)
+    assert engine.last_compaction is not None
+    assert engine.last_compaction.status == "folded"
+    assert count_messages(window) < 0.9 * count_messages(talk)
+
+
+def test_leaves_are_prepared_for_what_stands_before_the_zone_alone(
+    make_engine: Make, work: Work, background: Any
+) -> None:
+    engine = make_engine(
+        64_000, llm=ScriptedLLM("## Goal\nFix it all.", context_length=64_000), config={"threshold": 0.5}
+    )
+    messages = [SYSTEM]
+    number = 0
+    while count_messages(messages) < 0.95 * engine.threshold_tokens:
+        messages += work(number, number + 1)
+        number += 1
+    engine.update_from_response({"prompt_tokens": count_messages(messages), "completion_tokens": 1, "total_tokens": 0})
+    assert not engine.should_compress(count_messages(messages))
+    engine.update_from_response(
+        {
+            "prompt_tokens": count_messages(messages),
+            "completion_tokens": 1,
+            "total_tokens": count_messages(messages) + 1,
+        }
+    )
+    background.run()
+    full = [*messages, *work(number, number + 4), ASK]
+    window = engine.compress(full)
+    assert zone_of(window)
+    assert verify(engine.store, engine.conversation) == []
+
+
+def test_a_turn_that_is_too_large_for_the_zone_is_folded_whole() -> None:
+    call = {
+        "id": "w",
+        "type": "function",
+        "function": {"name": "write_file", "arguments": json.dumps({"text": "x " * 4_000})},
+    }
+    turns: list[Message] = [
+        {"role": "assistant", "content": "Small."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "w", "content": "ok"},
+        {"role": "user", "content": "Fine."},
+    ]
+    assert zone_start(turns, 4, 500, count_message) == 3
+    assert zone_start(turns, 4, 50_000, count_message) == 0
+    assert zone_start(turns, 4, 0, count_message) == 4
+
+
+def test_masking_is_stable_and_leaves_short_outputs_alone() -> None:
+    long: Message = {"role": "tool", "tool_call_id": "c", "content": "x" * 201}
+    short: Message = {"role": "tool", "tool_call_id": "c", "content": "x" * 200}
+    picture: Message = {
+        "role": "tool",
+        "tool_call_id": "c",
+        "content": [{"type": "image_url", "image_url": {"url": "x"}}],
+    }
+    assert masked(short) is short
+    assert text_of(masked(picture)) == PLACEHOLDER
+    assert masked(masked(long, "lcm_expand m1"), "lcm_expand m2") == masked(long, "lcm_expand m1")
+    assert masked({"role": "user", "content": "x" * 900})["content"] == "x" * 900
+
+
+def test_planted_a_zone_without_ids_would_be_noticed(
+    make_engine: Make, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "masked", lambda message, _reference="": masked(message))
+    engine = make_engine(32_000)
+    messages = [SYSTEM, *work(0, 60), ASK]
+    with pytest.raises(ValueError, match="unpack"):
+        test_the_id_of_a_masked_output_returns_the_original((engine, messages, engine.compress(messages)))
