@@ -76,7 +76,7 @@ def test_the_example_is_what_the_documentation_says() -> None:
 
 def test_45_messages_become_25_with_the_named_indexes() -> None:
     messages = documentation_example()
-    engine = ContextCompressor(WINDOW, llm=ScriptedLLM(GOOD, context_length=WINDOW))
+    engine = ContextCompressor(WINDOW, config={"masked_zone": 0}, llm=ScriptedLLM(GOOD, context_length=WINDOW))
     compacted = engine.compress(messages)
     assert len(compacted) == 25
     assert compacted[1:4] == messages[1:4]
@@ -174,7 +174,7 @@ class TestWhereTheSummaryStands:
         return messages
 
     def compact(self, shape: str, last_n: int) -> tuple[list[Message], CompactionReport]:
-        engine = ContextCompressor(1_000_000, config={"protect_last_n": last_n, "target_ratio": 0.1})
+        engine = ContextCompressor(1_000_000, config={"protect_last_n": last_n, "target_ratio": 0.1, "masked_zone": 0})
         engine.tail_token_budget = 0
         compacted = engine.compress(self.conversation(shape))
         assert not violations(compacted, "openai")

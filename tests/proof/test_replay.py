@@ -183,7 +183,7 @@ class Planted(ContextCompressor):
     """The compressor with a defect in what it returns."""
 
     def __init__(self, window: int, spoil: Callable[[list[Message]], list[Message]]) -> None:
-        super().__init__(window)
+        super().__init__(window, config={"masked_zone": 0})
         self._spoil = spoil
 
     def compress(self, messages: list[Message], *args: Any, **options: Any) -> list[Message]:
@@ -299,7 +299,7 @@ def test_planted_an_engine_whose_blocks_are_empty_fails_needed_later() -> None:
     told = replay_all(
         [transcript(compactions=(Compaction(at=at),))],
         ["compressor", "planted"],
-        settings(cuts="recorded", window=60_000),
+        settings(cuts="recorded", window=60_000, config={"compression": {"masked_zone": 0}}),
         policies={"planted": lambda window: Planted(window, rewritten(empty))},
     ).as_dict()["engines"]
     assert told["planted"]["needed"]["n"] > 0
