@@ -103,8 +103,8 @@ def _() -> None:
 @states("tool results of more than 200 characters are cleared, others stay")
 def _() -> None:
     results = [{"role": "tool", "tool_call_id": str(size), "content": "x" * size} for size in (199, 200, 201)]
-    assert [one["content"] == PLACEHOLDER for one in prune(results, range(3))] == [False, False, True]
-    assert prune(results, range(2)) == results
+    assert [one["content"] == PLACEHOLDER for one in prune(results, 3)] == [False, False, True]
+    assert prune(results, 2) == results
 
 
 @states("compress returns a new list and leaves the old one")

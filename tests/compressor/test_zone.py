@@ -25,7 +25,7 @@ def engine(zone: float = 0.15, **options: Any) -> ContextCompressor:
 
 
 def masked_in(window: list[Message]) -> list[Message]:
-    return [message for message in window[4:] if text_of(message) == PLACEHOLDER]
+    return [message for message in window[4:] if text_of(message).startswith(PLACEHOLDER)]
 
 
 def test_the_zone_stands_between_summary_and_tail_and_calls_stay_as_they_are() -> None:
@@ -82,6 +82,6 @@ def test_a_second_fold_clears_nothing_twice_and_moves_the_zone_on() -> None:
 
 
 def test_planted_a_zone_that_is_not_masked_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan, "prune", lambda messages, _old: messages)
+    monkeypatch.setattr(plan, "prune", lambda messages, *_: messages)
     with pytest.raises(AssertionError):
         test_the_zone_stands_between_summary_and_tail_and_calls_stay_as_they_are()

@@ -13,7 +13,7 @@ from leporello.lcm import verify, view
 from leporello.lcm.window import shown
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, role_of, text_of, tool_calls_of, violations
-from leporello.summary.masking import PLACEHOLDER, is_long_output, masked, zone_start
+from leporello.summary.masking import PLACEHOLDER, is_long_output, masked, masked_in_zone, zone_start
 from leporello.tokens import count_message, count_messages
 
 Work = Callable[..., list[Message]]
@@ -204,10 +204,25 @@ def test_masking_is_stable_and_leaves_short_outputs_alone() -> None:
     assert masked({"role": "user", "content": "x" * 900})["content"] == "x" * 900
 
 
+def test_a_failed_call_says_so_in_its_line() -> None:
+    output = (
+        "collected 8 items\n"
+        + "tests/test_berths.py .......F\n" * 20
+        + "E   KeyError: 'B-17'\n1 failed, 7 passed in 0.2s"
+    )
+    failed: Message = {"role": "tool", "tool_call_id": "c", "content": output}
+    fine: Message = {"role": "tool", "tool_call_id": "c", "content": "def berth(): ...\n" * 40}
+    assert (
+        text_of(masked_in_zone(failed, "lcm_expand m7")) == f"{PLACEHOLDER} lcm_expand m7 (failed: 1 failed, 7 passed)"
+    )
+    assert text_of(masked_in_zone(fine, "lcm_expand m7")) == f"{PLACEHOLDER} lcm_expand m7"
+    assert masked_in_zone(masked_in_zone(failed)) == masked_in_zone(failed)
+
+
 def test_planted_a_zone_without_ids_would_be_noticed(
     make_engine: Make, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(view, "masked", lambda message, _reference="": masked(message))
+    monkeypatch.setattr(view, "masked_in_zone", lambda message, _reference="": masked(message))
     engine = make_engine(32_000)
     messages = [SYSTEM, *work(0, 60), ASK]
     with pytest.raises(ValueError, match="unpack"):

@@ -116,7 +116,7 @@ class _Making:
         """Return the plan for these boundaries, with payloads of at most `limit` characters where it must be."""
         bounds = bounds.with_zone(zone)
         indexes = [*range(bounds.head_end), *bounds.tail(len(self._messages))]
-        pruned = prune(self._messages, {*range(bounds.head_end), *zone})
+        pruned = prune(self._messages, bounds.head_end, zone)
         kept = [pruned[index] for index in indexes]
         if limit is not None and room is not None:
             kept = self._squeezed(indexes, kept, limit, room, cut_unread=cut_unread)

@@ -21,7 +21,7 @@ from leporello.messages import (
     text_of,
     unread_start,
 )
-from leporello.summary.masking import masked
+from leporello.summary.masking import masked_in_zone
 from leporello.summary.payloads import shorten
 from leporello.summary.squeeze import PAYLOAD_LIMITS, squeeze, squeeze_unread
 
@@ -137,7 +137,7 @@ def masked_from(held: Sequence[Held], first: int, tail: Tail) -> list[Held]:
 
 
 def _masked(one: Held) -> Held:
-    message = masked(one.message, f"lcm_expand {one.id}" if one.id else "")
+    message = masked_in_zone(one.message, f"lcm_expand {one.id}" if one.id else "")
     return one if message is one.message else replace(one, message=message, shown=True)
 
 

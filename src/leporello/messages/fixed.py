@@ -16,3 +16,6 @@ SUMMARY_MARK: Final = "[CONTEXT COMPACTION"  # how the summary of a compaction b
 
 UNKNOWN_FUNCTION: Final = "unknown"
 RAW_ARGUMENTS: Final = "_raw"  # arguments that are not a JSON object stand, as they came, under this key
+
+CLEARED_OUTPUT: Final = "[Old tool output cleared to save context space]"
+"""Stands in the place of a tool output that was taken out of the window."""

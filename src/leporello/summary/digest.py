@@ -17,11 +17,10 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leporello.messages.fixed import SUMMARY_MARK
+from leporello.messages.fixed import CLEARED_OUTPUT, SUMMARY_MARK
 from leporello.messages.rules import is_thinking
 from leporello.messages.types import IMAGE_TYPES, parts_of, role_of, text_of
 from leporello.summary.excerpt import excerpt, soft_end
-from leporello.summary.masking import PLACEHOLDER
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
@@ -223,7 +222,7 @@ def _pieces(messages: Sequence[RedactedMessage], start: int = 0) -> list[_Piece]
         pieces.append(_Piece(index, _label(index, role, message, names), foldable=False))
         content = message.get("content")
         if isinstance(content, str):
-            if content and not content.startswith(PLACEHOLDER):
+            if content and not content.startswith(CLEARED_OUTPUT):
                 pieces.append(_Piece(index, content, role == "tool"))
         elif isinstance(content, list):
             pieces += [piece for part in parts_of(message) for piece in _part_pieces(index, part, role)]

@@ -10,36 +10,50 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leporello.messages import Message, groups, parts_of, role_of, text_of
+from leporello.messages.fixed import CLEARED_OUTPUT
+from leporello.summary.artifacts.errors import error_lines
+from leporello.summary.artifacts.outcome import outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-PLACEHOLDER: Final = "[Old tool output cleared to save context space]"
+PLACEHOLDER: Final = CLEARED_OUTPUT
 LONGEST_KEPT: Final = 200
 """Characters of a tool output that stays as it is."""
+LONGEST_READ: Final = 60_000
+"""Characters at the end of an output that are searched for how the call went."""
 MOST_MASKED: Final = 0.25
 """The share of what stands before the tail that a zone may take: of a short history a part is folded in any case."""
 
 
 def is_long_output(message: Message) -> bool:
-    """Tell whether this is a tool output that masking replaces."""
-    if role_of(message) != "tool":
+    """Tell whether this is a tool output that masking replaces; one that is masked already is not."""
+    text = text_of(message)
+    if role_of(message) != "tool" or text.startswith(PLACEHOLDER):
         return False
-    return len(text_of(message)) > LONGEST_KEPT or any(part.get("type") != "text" for part in parts_of(message))
+    return len(text) > LONGEST_KEPT or any(part.get("type") != "text" for part in parts_of(message))
 
 
-def masked(message: Message, reference: str = "") -> Message:
-    """Return the tool output as one line, with what leads back to it; any other message is returned as it is."""
+def masked(message: Message, note: str = "") -> Message:
+    """Return the tool output as one line, the placeholder and a note; any other message is returned as it is."""
+    return {**message, "content": f"{PLACEHOLDER} {note}".rstrip()} if is_long_output(message) else message
+
+
+def masked_in_zone(message: Message, reference: str = "") -> Message:
+    """Return the tool output as one line: what leads back to it, and how the call failed if it did."""
     if not is_long_output(message):
         return message
-    return {**message, "content": f"{PLACEHOLDER} {reference}".rstrip()}
+    text = text_of(message)[-LONGEST_READ:]
+    outcome, says = outcome_of(text, error_lines(text))
+    failed = f"(failed: {' '.join(says.split())})" if outcome == "failed" and says else ""
+    return masked(message, f"{reference} {failed}".strip())
 
 
 def zone_start(messages: Sequence[Message], end: int, budget: int, size: Callable[[Message], int]) -> int:
     """Return where the zone before `end` begins: as many turns as the budget holds when they are masked."""
     start, used = end, 0
     for group in reversed(groups(list(messages[:end]))):
-        used += sum(size(masked(message)) for message in messages[group.start : group.stop])
+        used += sum(size(masked_in_zone(message)) for message in messages[group.start : group.stop])
         if used > budget:
             break
         start = group.start
