@@ -417,3 +417,26 @@ def test_a_row_that_is_written_late_keeps_the_folded_window() -> None:
     story.store.fails = True
     story.model_answers(text="What is in part {n}?", calls=["read_file"])
     story.teardown()
+
+
+def test_a_second_undo_without_the_store_takes_back_the_turn_before() -> None:
+    """Another one: the turn before was folded, and no store could bring it back, so an older one was taken back."""
+    story = SessionMachine()
+    story.open("compressor", "openai", [])
+    long = "Look at src/part_{n}.py please. " * 12
+    story.store.fails = True
+    story.user_speaks("yes")
+    story.request()
+    story.request()
+    story.model_answers(text="yes", calls=["read_file"])
+    story.tool_answers(18)
+    for _ in range(3):
+        story.overflow()
+    story.user_speaks(long)
+    story.overflow()
+    story.user_speaks(long)
+    story.model_answers(text="yes", calls=[])
+    story.overflow()
+    story.undo()
+    story.undo()
+    story.teardown()

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from leporello.errors import StoreError
-from leporello.messages import text_of
+from leporello.messages import role_of, text_of
 from leporello.session import steps
 from leporello.session.lines import Said, line_of
 from leporello.session.walk import telling, trying
@@ -118,6 +118,16 @@ def withdrawing(talk: Conversation) -> Walk[list[Stored]]:
         turn = taken
         talk.withdrawn.pop(0)
     return turn
+
+
+def unstored_turn(talk: Conversation) -> list[Line]:
+    """Return the newest turn that the store still waits for and that was not taken back, unless the window shows it."""
+    taken = talk.withdrawn[-1][0] if talk.withdrawn else None
+    left = next((talk.waiting[:at] for at, one in enumerate(talk.waiting) if one is taken), [])
+    users = [at for at, one in enumerate(left) if role_of(one.message) == "user"]
+    turn = left[users[-1] :] if users else []
+    shown = any(one is turn[0] for line in talk.window.lines for one in line.said) if turn else True
+    return [] if shown else [line_of(one.message, said=[one]) for one in turn]
 
 
 def catching_up(talk: Conversation) -> Walk[None]:

@@ -41,6 +41,7 @@ from leporello.session.keeping import (
     newest_said,
     saying,
     storing,
+    unstored_turn,
     withdrawing,
     writing,
 )
@@ -197,10 +198,14 @@ def compressing(talk: Conversation, focus: str | None) -> Walk[CompactionReport]
 def undoing(talk: Conversation) -> Walk[list[Message]]:
     """Take back the newest message of the user and everything after it; the store keeps it, marked as taken back.
 
-    The turn before it is the newest one then, so it comes back word by word if it was folded.
+    The turn before it is the newest one then, so it comes back word by word if it was folded. One that is in a store
+    that is away cannot come back: then a further undo waits for the store.
     """
     at = talk.window.newest_user()
     if at is None:
+        return []
+    if _may_be_folded(talk, at):
+        yield from telling(talk, "the store is away: nothing more is taken back until it is there again")
         return []
     removed = talk.window.lines[at:]
     said = [one for line in removed for one in line.said]
@@ -211,9 +216,15 @@ def undoing(talk: Conversation) -> Walk[list[Message]]:
     talk.withdrawn.append((said[0], newest or said[-1]))
     talk.newest = None
     turn = yield from withdrawing(talk)
-    talk.window.extend(unfolded(talk.window, turn))
+    talk.window.extend(unfolded(talk.window, turn) or unstored_turn(talk))
     yield from writing(talk, len(talk.window), Request(reason=UNDO, keep=0, added=()))
     return [copied(line.message) for line in removed]
+
+
+def _may_be_folded(talk: Conversation, at: int) -> bool:
+    """Tell whether, after an undo without the store, a newer message of the user than this one may be folded."""
+    written = any(not line.said and not is_system(line.message) for line in talk.window.lines)
+    return bool(talk.withdrawn) and written and not any(one in talk.waiting for one in talk.window.lines[at].said)
 
 
 def switching(talk: Conversation, route: Route) -> Walk[None]:
