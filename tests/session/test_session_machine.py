@@ -440,3 +440,16 @@ def test_a_second_undo_without_the_store_takes_back_the_turn_before() -> None:
     story.undo()
     story.undo()
     story.teardown()
+
+
+def test_what_was_taken_back_without_the_store_does_not_come_back() -> None:
+    """Another one: two undos, each with a new message before it."""
+    story = SessionMachine()
+    story.open("compressor", "openai", ["folds"])
+    story.store.fails = True
+    for _ in range(2):
+        story.user_speaks("yes")
+        story.undo()
+        story.undo()
+    assert not story.said
+    story.teardown()

@@ -122,8 +122,12 @@ def withdrawing(talk: Conversation) -> Walk[list[Stored]]:
 
 def unstored_turn(talk: Conversation) -> list[Line]:
     """Return the newest turn that the store still waits for and that was not taken back, unless the window shows it."""
-    taken = talk.withdrawn[-1][0] if talk.withdrawn else None
-    left = next((talk.waiting[:at] for at, one in enumerate(talk.waiting) if one is taken), [])
+    left = list(talk.waiting)
+    for first, last in talk.withdrawn:
+        if first in left or last in left:
+            start = left.index(first) if first in left else 0
+            stop = left.index(last) if last in left else len(left) - 1
+            del left[start : stop + 1]
     users = [at for at, one in enumerate(left) if role_of(one.message) == "user"]
     turn = left[users[-1] :] if users else []
     shown = any(one is turn[0] for line in talk.window.lines for one in line.said) if turn else True
