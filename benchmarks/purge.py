@@ -146,7 +146,7 @@ def _writer(path: Path) -> Iterator[Callable[[], list[float]]]:
 
 
 def _row(name: str, seconds: list[float], note: str = "") -> None:
-    middle, high = median(seconds) * 1e3, quantiles(seconds, n=100)[98] * 1e3
+    middle, high = median(seconds) * 1e3, quantiles(seconds, n=100, method="inclusive")[98] * 1e3
     print(f"{name:32} median {middle:7.1f}   p99 {high:7.1f}   longest {max(seconds) * 1e3:7.1f}   {note}")
 
 
