@@ -123,7 +123,7 @@ def recall(talks: list[Dialogue], find: Callable[[Dialogue, str], list[Turn]]) -
             if gold:
                 found = [turn.place in gold for turn in find(talk, question)]
                 ranks.append(found.index(True) if True in found else FIRST[-1])
-    return len(ranks), [sum(rank < first for rank in ranks) / len(ranks) for first in FIRST]
+    return len(ranks), [sum(rank < first for rank in ranks) / max(1, len(ranks)) for first in FIRST]
 
 
 def main(argv: list[str] | None = None) -> int:
