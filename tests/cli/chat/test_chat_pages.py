@@ -81,6 +81,10 @@ def test_a_screen_that_does_not_come_up_is_caught(page: Page) -> None:
     assert page.missing([["❯ /usage", "window   … of 400 tokens"]], screen) == []
     wrong = [["❯ /usage", "window   … of 500 tokens"], ["Leporello", "window   12 of 400 tokens"]]
     assert len(page.missing(wrong, screen)) == 2
+    drawn_over = "window   12 of 400 tokens\nmodel    gpt-5-mini\n"
+    shown = [["❯ /usage", "window   … of 400 tokens"], ["❯ /model", "model    gpt-5-mini"]]
+    assert page.missing(shown[:1], drawn_over) == []
+    assert len(page.missing(shown, drawn_over)) == 2
 
 
 def test_the_options_of_the_reference_are_those_of_the_command() -> None:
