@@ -263,20 +263,8 @@ class Page:
 
     @staticmethod
     def missing(shown: list[list[str]], screen: str) -> list[str]:
-        """Return those of the shown screens whose lines do not stand one after the other in a real one.
-
-        On a busy machine prompt_toolkit now and then draws over the echo of a command: one may be missing in all.
-        """
-        real = screen.splitlines()
-        missing = [lines for lines in shown if not _stands_in(lines, real)]
-        if len(missing) == 1 and any(_stands_in(lines, real) for lines in _without_an_echo(missing[0])):
-            return []
-        return ["\n".join(lines) for lines in missing]
-
-
-def _without_an_echo(lines: list[str]) -> list[list[str]]:
-    """Return the lines without one of the commands that were typed, for each of them."""
-    return [lines[:at] + lines[at + 1 :] for at, line in enumerate(lines) if line.startswith("❯ /")]
+        """Return those of the shown screens whose lines do not stand one after the other in a real one."""
+        return ["\n".join(lines) for lines in shown if not _stands_in(lines, screen.splitlines())]
 
 
 def _stands_in(shown: list[str], lines: list[str]) -> bool:
