@@ -56,10 +56,11 @@ class TestAHostileKey:
         assert lost == []
         assert len(seen.together) > 0
         assert len(seen.machine_gaps) == len(seen.gaps) > 0
-        assert seen.hostile.get("200", 0) > 0
+        assert seen.hostile, "nobody attacked"
         assert "503" not in seen.hostile
         assert max(seen.memory) < MOST_MEGABYTES
         if SOAK:
+            assert seen.hostile.get("200", 0) > 0
             assert seen.ratio < 3
             assert seen.own_gap <= 0.1
 
