@@ -18,4 +18,14 @@ UNKNOWN_FUNCTION: Final = "unknown"
 RAW_ARGUMENTS: Final = "_raw"  # arguments that are not a JSON object stand, as they came, under this key
 
 CLEARED_OUTPUT: Final = "[Old tool output cleared to save context space]"
-"""Stands in the place of a tool output that was taken out of the window."""
+"""Stands in the place of a tool output that was taken out of the window, perhaps with a note behind it."""
+LONGEST_CLEARED: Final = 320
+_CLEARED: Final = (CLEARED_OUTPUT, "[Duplicate tool output", "[Result unavailable")
+
+
+def is_cleared(text: str) -> bool:
+    """Tell whether this is the one line that stands in the place of a tool output, here or in Hermes Agent.
+
+    A longer text that only begins like one is an output like any other.
+    """
+    return len(text) <= LONGEST_CLEARED and "\n" not in text and text.startswith(_CLEARED)

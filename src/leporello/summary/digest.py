@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leporello.messages.fixed import CLEARED_OUTPUT, SUMMARY_MARK
+from leporello.messages.fixed import SUMMARY_MARK, is_cleared
 from leporello.messages.rules import is_thinking
 from leporello.messages.types import IMAGE_TYPES, parts_of, role_of, text_of
 from leporello.summary.excerpt import excerpt, soft_end
@@ -222,7 +222,7 @@ def _pieces(messages: Sequence[RedactedMessage], start: int = 0) -> list[_Piece]
         pieces.append(_Piece(index, _label(index, role, message, names), foldable=False))
         content = message.get("content")
         if isinstance(content, str):
-            if content and not content.startswith(CLEARED_OUTPUT):
+            if content and not is_cleared(content):
                 pieces.append(_Piece(index, content, role == "tool"))
         elif isinstance(content, list):
             pieces += [piece for part in parts_of(message) for piece in _part_pieces(index, part, role)]

@@ -10,14 +10,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leporello.messages import Message, groups, parts_of, role_of, text_of
-from leporello.messages.fixed import CLEARED_OUTPUT
+from leporello.messages.fixed import CLEARED_OUTPUT, LONGEST_CLEARED, is_cleared
 from leporello.summary.artifacts.errors import error_lines
 from leporello.summary.artifacts.outcome import outcome_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-PLACEHOLDER: Final = CLEARED_OUTPUT
 LONGEST_KEPT: Final = 200
 """Characters of a tool output that stays as it is."""
 LONGEST_READ: Final = 60_000
@@ -29,14 +28,15 @@ MOST_MASKED: Final = 0.25
 def is_long_output(message: Message) -> bool:
     """Tell whether this is a tool output that masking replaces; one that is masked already is not."""
     text = text_of(message)
-    if role_of(message) != "tool" or text.startswith(PLACEHOLDER):
+    if role_of(message) != "tool" or is_cleared(text):
         return False
     return len(text) > LONGEST_KEPT or any(part.get("type") != "text" for part in parts_of(message))
 
 
 def masked(message: Message, note: str = "") -> Message:
     """Return the tool output as one line, the placeholder and a note; any other message is returned as it is."""
-    return {**message, "content": f"{PLACEHOLDER} {note}".rstrip()} if is_long_output(message) else message
+    line = f"{CLEARED_OUTPUT} {note}".rstrip()[:LONGEST_CLEARED]
+    return {**message, "content": line} if is_long_output(message) else message
 
 
 def masked_in_zone(message: Message, reference: str = "") -> Message:
@@ -52,7 +52,7 @@ def masked_in_zone(message: Message, reference: str = "") -> Message:
 def zone_start(messages: Sequence[Message], end: int, budget: int, size: Callable[[Message], int]) -> int:
     """Return where the zone before `end` begins: as many turns as the budget holds when they are masked."""
     start, used = end, 0
-    for group in reversed(groups(list(messages[:end]))):
+    for group in reversed(groups(list(messages[:end])) if budget > 0 else []):
         used += sum(size(masked_in_zone(message)) for message in messages[group.start : group.stop])
         if used > budget:
             break

@@ -11,6 +11,7 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from leporello.messages.fixed import is_cleared
 from leporello.messages.types import ToolCall, parts_of, role_of, tool_calls_of
 
 if TYPE_CHECKING:
@@ -18,11 +19,6 @@ if TYPE_CHECKING:
 
     from leporello.redact import RedactedMessage
 
-PLACEHOLDERS = (
-    "[Old tool output cleared to save context space]",
-    "[Duplicate tool output",
-    "[Result unavailable",
-)
 # User turns that a program wrote: they are read for what is exact, but they ask for nothing.
 _NOTICES = (
     "This session is being continued from a previous conversation",
@@ -70,7 +66,7 @@ def read_turns(messages: Iterable[RedactedMessage], start: int = 0) -> Iterator[
 
 def plain(text: str) -> str:
     """Bring an output into plain lines: JSON is unfolded, terminal colours and placeholders are taken out."""
-    if text.startswith(PLACEHOLDERS):
+    if is_cleared(text):
         return ""
     if "\x1b" in text:
         text = _ANSI.sub("", text)
@@ -147,7 +143,7 @@ def spoken(role: str, text: str) -> tuple[str, str]:
 
 def _spoken(text: str) -> str:
     """Take out what hosts and earlier compactions put into a turn, and terminal colours."""
-    if text.startswith(PLACEHOLDERS):
+    if is_cleared(text):
         return ""
     if "\x1b" in text:
         text = _ANSI.sub("", text)
