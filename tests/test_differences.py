@@ -28,11 +28,11 @@ from leporello.compressor.boundaries import find_boundaries
 from leporello.errors import ConfigError, EngineFallbackWarning, NetworkError, PluginWarning
 from leporello.llm import ScriptedLLM
 from leporello.messages import is_system, repair, violations
+from leporello.messages.fixed import CLEARED_OUTPUT
 from leporello.plugins import PluginContext, hermes
 from leporello.session import hygiene
 from leporello.session.folding import NET
 from leporello.summary import Summariser
-from leporello.summary.masking import PLACEHOLDER
 from leporello.summary.place import is_marked, strip_summary
 from leporello.testing import ContractSuite, check_engine
 from leporello.tokens import count_messages
@@ -313,9 +313,9 @@ def placeholders(home: Path) -> None:
     messages = work(20)
     result = quiet(llm=llm).compress(messages)
     assert "ticket PORT-0005" in "".join(llm.prompts)
-    assert PLACEHOLDER not in "".join(llm.prompts)
+    assert CLEARED_OUTPUT not in "".join(llm.prompts)
     summary = next(at for at, message in enumerate(result) if is_marked(message))
-    assert all(message.get("content") != PLACEHOLDER for message in result[summary:])
+    assert all(message.get("content") != CLEARED_OUTPUT for message in result[summary:])
 
 
 @check

@@ -12,9 +12,9 @@ from leporello import Config, ContextCompressor, Session, apply_anthropic_cache_
 from leporello.compressor.prune import prune
 from leporello.errors import ConfigError
 from leporello.messages import role_of, text_of
+from leporello.messages.fixed import CLEARED_OUTPUT
 from leporello.session import hygiene
 from leporello.session.folding import NET
-from leporello.summary.masking import PLACEHOLDER
 from leporello.summary.place import NOTE_PREFIX, PREFIX
 from leporello.tokens import count_messages
 
@@ -103,7 +103,7 @@ def _() -> None:
 @states("tool results of more than 200 characters are cleared, others stay")
 def _() -> None:
     results = [{"role": "tool", "tool_call_id": str(size), "content": "x" * size} for size in (199, 200, 201)]
-    assert [one["content"] == PLACEHOLDER for one in prune(results, 3)] == [False, False, True]
+    assert [one["content"] == CLEARED_OUTPUT for one in prune(results, 3)] == [False, False, True]
     assert prune(results, 2) == results
 
 

@@ -10,7 +10,7 @@ import pytest
 from leporello.compressor import ContextCompressor
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, violations
-from leporello.summary.masking import PLACEHOLDER
+from leporello.messages.fixed import CLEARED_OUTPUT
 from leporello.summary.place import ACKNOWLEDGEMENT, DONE_FOR_NEWEST, END, LEAD_IN, NOTE_PREFIX, PREFIX
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def test_old_tool_results_in_the_head_are_cleared() -> None:
     messages = documentation_example()
     messages[3] = messages[3] | {"content": "d" * 201}
     compacted = ContextCompressor(WINDOW, llm=ScriptedLLM(GOOD, context_length=WINDOW)).compress(messages)
-    assert compacted[3]["content"] == PLACEHOLDER == "[Old tool output cleared to save context space]"
+    assert compacted[3]["content"] == CLEARED_OUTPUT == "[Old tool output cleared to save context space]"
 
 
 def test_a_tool_result_of_200_characters_stays() -> None:
@@ -113,7 +113,7 @@ def test_the_summariser_reads_originals_not_placeholders() -> None:
     llm = ScriptedLLM(GOOD, context_length=WINDOW)
     ContextCompressor(WINDOW, llm=llm).compress(messages)
     prompt = "".join(llm.prompts)
-    assert PLACEHOLDER not in prompt
+    assert CLEARED_OUTPUT not in prompt
     assert "needle-4711" in prompt
 
 

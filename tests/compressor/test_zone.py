@@ -9,7 +9,8 @@ import pytest
 from leporello.compressor import ContextCompressor, plan
 from leporello.llm import ScriptedLLM
 from leporello.messages import role_of, text_of, tool_calls_of, violations
-from leporello.summary.masking import PLACEHOLDER, is_long_output
+from leporello.messages.fixed import CLEARED_OUTPUT
+from leporello.summary.masking import is_long_output
 from leporello.testing.coding_session import coding_session
 from leporello.tokens import count_messages
 
@@ -25,7 +26,7 @@ def engine(zone: float = 0.15, **options: Any) -> ContextCompressor:
 
 
 def masked_in(window: list[Message]) -> list[Message]:
-    return [message for message in window[4:] if text_of(message).startswith(PLACEHOLDER)]
+    return [message for message in window[4:] if text_of(message).startswith(CLEARED_OUTPUT)]
 
 
 def test_the_zone_stands_between_summary_and_tail_and_calls_stay_as_they_are() -> None:
@@ -76,7 +77,7 @@ def test_a_second_fold_clears_nothing_twice_and_moves_the_zone_on() -> None:
     once = compressor.compress(coding_session(30))
     twice = compressor.compress([*once, *coding_session(30, seed=7)[1:]])
     assert not violations(twice, "openai")
-    assert all(text_of(message).count(PLACEHOLDER) <= 1 for message in twice)
+    assert all(text_of(message).count(CLEARED_OUTPUT) <= 1 for message in twice)
     ids = {message.get("tool_call_id") for message in masked_in(once)}
     assert ids.isdisjoint(message.get("tool_call_id") for message in masked_in(twice))
 

@@ -13,7 +13,8 @@ from leporello.lcm import verify, view
 from leporello.lcm.window import shown
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, role_of, text_of, tool_calls_of, violations
-from leporello.summary.masking import PLACEHOLDER, is_long_output, masked, masked_in_zone, zone_start
+from leporello.messages.fixed import CLEARED_OUTPUT
+from leporello.summary.masking import is_long_output, masked, masked_in_zone, zone_start
 from leporello.tokens import count_message, count_messages
 
 Work = Callable[..., list[Message]]
@@ -24,7 +25,7 @@ ASK: Message = {"role": "user", "content": "And what is next?"}
 
 
 def zone_of(window: list[Message]) -> list[Message]:
-    return [message for message in window if text_of(message).startswith(PLACEHOLDER)]
+    return [message for message in window if text_of(message).startswith(CLEARED_OUTPUT)]
 
 
 def rows(engine: LCMEngine) -> int:
@@ -84,7 +85,7 @@ def test_the_id_of_a_masked_output_returns_the_original(
     results = {str(message["tool_call_id"]): message for message in messages if role_of(message) == "tool"}
     assert zone_of(window)
     for message in zone_of(window):
-        tool, id_ = text_of(message).removeprefix(PLACEHOLDER).split()
+        tool, id_ = text_of(message).removeprefix(CLEARED_OUTPUT).split()
         answer = json.loads(engine.handle_tool_call(tool, {"id": id_, "max_tokens": 4_000}))
         assert text_of(results[str(message["tool_call_id"])]) in json.dumps(answer["messages"]).encode().decode(
             "unicode_escape"
@@ -199,7 +200,7 @@ def test_masking_is_stable_and_leaves_short_outputs_alone() -> None:
         "content": [{"type": "image_url", "image_url": {"url": "x"}}],
     }
     assert masked(short) is short
-    assert text_of(masked(picture)) == PLACEHOLDER
+    assert text_of(masked(picture)) == CLEARED_OUTPUT
     assert masked(masked(long, "lcm_expand m1"), "lcm_expand m2") == masked(long, "lcm_expand m1")
     assert masked({"role": "user", "content": "x" * 900})["content"] == "x" * 900
 
@@ -209,8 +210,8 @@ def test_a_failed_call_says_so_in_its_line() -> None:
     failed: Message = {"role": "tool", "tool_call_id": "c", "content": output}
     fine: Message = {"role": "tool", "tool_call_id": "c", "content": "def berth(): ...\n" * 40}
     line = text_of(masked_in_zone(failed, "lcm_expand m7"))
-    assert line == f"{PLACEHOLDER} lcm_expand m7 (failed: 1 failed, 7 passed)"
-    assert text_of(masked_in_zone(fine, "lcm_expand m7")) == f"{PLACEHOLDER} lcm_expand m7"
+    assert line == f"{CLEARED_OUTPUT} lcm_expand m7 (failed: 1 failed, 7 passed)"
+    assert text_of(masked_in_zone(fine, "lcm_expand m7")) == f"{CLEARED_OUTPUT} lcm_expand m7"
     long: Message = {**failed, "content": "KeyError: " + "B-17 " * 200}
     for one in (failed, long):
         once = masked_in_zone(one, "lcm_expand m7")

@@ -69,7 +69,8 @@ def make_plan(
             plan = making.plan(bounds, limit, room)
             if room is None or plan.kept_tokens <= room.wanted:
                 left = zone_budget if room is None else min(zone_budget, room.wanted - plan.kept_tokens)
-                return making.plan(bounds, limit, room, zone=making.zone(bounds, left))
+                zone = making.zone(bounds, left)
+                return making.plan(bounds, limit, room, zone=zone) if zone else plan
     assert plan is not None  # noqa: S101 - there is always a first round
     assert room is not None  # noqa: S101 - without one the first plan fits
     return plan if plan.kept_tokens <= room.most else making.plan(bounds, PAYLOAD_LIMITS[-1], room, cut_unread=True)

@@ -1,4 +1,4 @@
-"""What a question is answered from: hits of its words, and what stands around the very best."""
+"""What a question is answered from: hits of its words, of the days it names, and what stands around the very best."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Asked:
 
 
 def answered(asked: Asked) -> Answer:
-    """Rank the best hits of a question's words, with what stands around the very best."""
+    """Rank the best hits of a question's words and of the days it names, with what stands around the very best."""
     words = [part for unit in asked.query.content for part in unit.split(" ")]
     messages, counts = asked.store.term_counts(words, newest=asked.newest)
     statistics = Statistics(messages=messages, counts=counts)
@@ -81,7 +81,7 @@ def as_candidate(stored: Stored) -> Candidate:
 def _pool(asked: Asked, statistics: Statistics) -> tuple[Sequence[Candidate], bool]:
     """Fetch the best hits of the question's rarer words; if all are common, the newest that have two of them."""
     known = [unit for unit in asked.query.content if statistics.count(unit)]
-    chosen = _rarer(known, statistics, COMMON)
+    chosen = _rarer(known, statistics)
     if chosen:
         match, newest_first = asked.query.match_natural(chosen), False
     else:
@@ -96,7 +96,7 @@ def _of_named_days(asked: Asked, statistics: Statistics, pool: Sequence[Candidat
     dates = named_dates(asked.query.text)
     years = sorted({datetime.fromtimestamp(each.time, UTC).year for each in pool}, reverse=True) if dates else []
     spans = [span for date in dates for year in years[:_YEARS] if (span := date.span(year))]
-    match = asked.query.match_natural([unit for unit in asked.query.content if statistics.count(unit)])
+    match = asked.query.match_natural(_rarer(asked.query.content, statistics)) if spans else ""
     return [
         each
         for start, end in spans[:_MOST_DAYS]
@@ -115,12 +115,12 @@ def _within(asked: Asked, start: float, end: float) -> Asked:
     return replace(asked, filter=narrowed)
 
 
-def _rarer(units: Iterable[str], statistics: Statistics, most: int) -> list[str]:
-    """Choose units that occur, the rarest first, while they occur in no more messages than `most` together."""
+def _rarer(units: Iterable[str], statistics: Statistics) -> list[str]:
+    """Choose units that occur, the rarest first, while they are not common together."""
     chosen, total = [], 0
     for count, unit in sorted((statistics.count(unit), unit) for unit in units):
         total += count
-        if count and total <= most:
+        if count and total <= COMMON:
             chosen.append(unit)
     return chosen
 

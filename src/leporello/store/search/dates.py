@@ -20,7 +20,7 @@ _WRITTEN: Final = (
     re.compile(rf"(?:{_YEAR}\s*[年년]\s*)?(?P<month>1[0-2]|0?[1-9])\s*[月월]\s*(?:{_DAY}\s*[日号號일])?"),
     re.compile(rf"\b(?P<month>{_NAMED})\s+{_DAY}{_ORDINAL}\b(?:,?\s+{_YEAR}\b)?", re.IGNORECASE),
     re.compile(rf"\b{_DAY}{_ORDINAL}\s+(?:of\s+)?(?P<month>{_NAMED})\b(?:,?\s+{_YEAR}\b)?", re.IGNORECASE),
-    re.compile(rf"\b(?P<month>{_NAMED.title()})\b(?:,?\s+{_YEAR}\b)?(?P<day>(?!))?"),
+    re.compile(rf"\b(?P<month>{_NAMED.title()})\b(?:,?\s+{_YEAR}\b)?"),
 )
 
 
@@ -57,7 +57,8 @@ def named_dates(text: str) -> tuple[NamedDate, ...]:
 
 
 def _read(match: re.Match[str]) -> NamedDate:
-    month, day, year = match["month"].lower(), match["day"], match["year"]
+    parts = match.groupdict()
+    month, day, year = parts["month"].lower(), parts.get("day"), parts["year"]
     return NamedDate(
         month=_MONTHS.get(month) or int(month),
         day=int(day) if day else None,
