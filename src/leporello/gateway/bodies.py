@@ -12,6 +12,7 @@ import math
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from leporello.gateway.errors import Refused
+from leporello.gateway.sliced_json import SlicedDecoder
 from leporello.messages.pieces import json_pieces
 from leporello.store.seen import raw_calls
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 SMALL: Final = 64 * 1024
 """Bytes that are read or written at once, in the event loop."""
 
+_AT_ONCE: Final = 4 * 1024 * 1024
 _STEP: Final = 256 * 1024
 _MOST_DIGITS: Final = 300
 _CALL_SHARE: Final = 8  # arguments are read as a whole, again and again, while other threads wait
@@ -63,13 +65,12 @@ def parsed(content: bytes, limits: GatewayLimits) -> dict[str, Any]:
     if has_more_values(content, limits.values):
         raise _too_many(limits)
     try:
-        body = json.loads(
-            content.decode(),
+        body = (json.JSONDecoder if len(content) <= _AT_ONCE else SlicedDecoder)(
             parse_constant=_no_number,
             parse_float=_finite,
             parse_int=_whole,
             object_pairs_hook=_unambiguous,
-        )
+        ).decode(content.decode())
     except (ValueError, RecursionError) as error:
         raise Refused(400, f"the body is not JSON: {_reason(error)}.") from error
     if not isinstance(body, dict):
