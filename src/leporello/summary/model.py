@@ -23,7 +23,7 @@ from leporello.summary.artifacts import collect_turns
 from leporello.summary.artifacts.reading import read_turns
 from leporello.summary.digest import DEFAULT_LIMIT, digest, packed, sizes
 from leporello.summary.extract import extract_summary
-from leporello.summary.extract.context import error_lines, file_lines, value_lines
+from leporello.summary.extract.context import exact
 from leporello.summary.outline import outline
 from leporello.summary.prompting import Task, prompt
 from leporello.summary.request import Summary, SummaryRequest
@@ -111,15 +111,14 @@ class _Work:
         budget = self._request.budget_tokens
         free = budget - count_text(render(sections))
         least, most = (int(budget * share) for share in (EXACT_SHARE, MOST_EXACT_SHARE))
-        exact = trim(self._exact(), max(least, min(free, most)))
-        return _harmless(render(merge(sections, exact)), self._request)
+        kept = trim(self._exact(), max(least, min(free, most)))
+        return _harmless(render(merge(sections, kept)), self._request)
 
     def _exact(self) -> Sections:
         """Return what no summary may change: files with what happened to them, values, and errors as they stood."""
-        turns = read_turns(self._request.messages, self._older.stop if self._older else 0)
+        turns = list(read_turns(self._request.messages, self._older.stop if self._older else 0))
         artifacts = collect_turns(turns, self._older, decisions=False)
-        critical = (*value_lines(artifacts, self._request.budget_tokens), *error_lines(artifacts))
-        found = Sections(files=tuple(file_lines(artifacts)), critical=critical)
+        found = exact(turns, artifacts, self._request.budget_tokens)
         if not self._previous:
             return found
         earlier = parse(self._previous)

@@ -64,7 +64,9 @@ _SOURCE_EXTENSION = re.compile(
 _ROOT = re.compile(
     r"(?:~|/(?:home|usr|etc|var|tmp|opt|srv|mnt|root|Users|work|workspace|data|app|repo|private|proc|sys|boot))/|[A-Za-z]:\\"
 )
-_METHOD = re.compile(r"^[A-Z]\w*\.(?:diff|env|log|db|conf|patch|lock|r|c|h|pl|swift|go|sql|log|zip|lock)$")
+_METHOD = re.compile(
+    r"^[A-Z]\w*\.(?:diff|env|log|db|conf|patch|lock|r|c|h|pl|swift|go|sql|log|zip|lock)$|^\w+\.[A-Z][a-z]+$"
+)
 _NOT_TOUCHED = ("/dev/", "/usr/bin/env", "/bin/")
 _MEDIA_TYPE = re.compile(r"(?:application|text|image|audio|video|multipart)/[a-z0-9.+-]+$")
 

@@ -6,17 +6,21 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from leporello.summary.template import file_line
+from leporello.summary.extract.names import names_in
+from leporello.summary.template import Sections, file_line
 from leporello.summary.template.update import times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Sequence
 
     from leporello.summary.artifacts import Artifacts, ErrorTrace, FileTrace, ValueTrace
+    from leporello.summary.artifacts.reading import Turn
 
 _MOST_FILES = 400
+_LISTING = 5  # more paths than that in one output are a listing
 _MOST_ERRORS = 120
 _TOKENS_PER_VALUE = 40
+_TOKENS_PER_NAME = 16
 _VALUES_PER_LINE = 8
 _VALUES_PER_NAME = 16
 _DULL_VALUE = re.compile(r"(?:.*: )?(?:[-$]?\d{1,2}|\d{1,2}\.\d|-?[\d.]+(?:px|r?em|ms|vh|vw|fr|deg))")
@@ -42,17 +46,41 @@ _COUNTED = re.compile(r" \((\d+)×\)$")
 _NAMED = re.compile(r"(?P<name>[^:=\"]{1,44}): (?P<value>\S.*)")
 
 
-def file_lines(artifacts: Artifacts) -> list[str]:
-    """Write the files, the least important first: named only, read, changed; among equals the oldest first."""
+def exact(turns: Sequence[Turn], artifacts: Artifacts, budget_tokens: int) -> Sections:
+    """Write files, names, values and errors, of each the least important first; nothing is told twice."""
+    names = names_in(turns)
+    files = _files(artifacts, names.said_paths)
+    values = _values(artifacts, budget_tokens)
+    of_files, others = names.under([trace.text for trace in files], budget_tokens // _TOKENS_PER_NAME)
+    told = {word for trace in values if _told(trace) for word in trace.text.split()}
+    named = {name: words for name in reversed(others) if name not in told and (words := names.beside(name))}
+    known = {*named, *(name for found in of_files.values() for name in found)}
+    return Sections(
+        files=tuple(
+            file_line(trace.text, ", ".join([*of_files.get(trace.text, ()), *_what_happened(trace)])) for trace in files
+        ),
+        critical=(
+            *(f"{name}: {', '.join(words)}" for name, words in named.items()),
+            *_value_lines(trace for trace in values if trace.text not in known),
+            *(_error_line(trace) for trace in artifacts.errors[-_MOST_ERRORS:]),
+        ),
+    )
+
+
+def _files(artifacts: Artifacts, said: Collection[str]) -> list[FileTrace]:
+    """Return the files that something happened to or that somebody named, each once; no paths out of listings."""
     acted = [trace for trace in artifacts.files if trace.actions]
     endings = {ending for trace in acted for ending in _endings(trace.text)}
-    wanted = [trace for trace in artifacts.files if trace.actions or trace.text not in endings]
-    wanted.sort(key=_file_worth)
-    return [file_line(trace.text, _what_happened(trace)) for trace in wanted[-_MOST_FILES:]]
+    wanted = [
+        trace
+        for trace in artifacts.files
+        if (trace.actions or trace.text in said or trace.bulk <= _LISTING) and trace.text not in endings
+    ]
+    return sorted(wanted, key=_file_worth)[-_MOST_FILES:]
 
 
-def value_lines(artifacts: Artifacts, budget_tokens: int) -> list[str]:
-    """Write the values that a reader depends on most, those with one name on one line, the least important first."""
+def _values(artifacts: Artifacts, budget_tokens: int) -> list[ValueTrace]:
+    """Return the values that a reader depends on most, the least important first."""
     most = max(8, budget_tokens // _TOKENS_PER_VALUE)
     total = max(1, artifacts.messages)
     said = {word for trace in artifacts.values if _told(trace) for word in trace.text.split()}
@@ -61,17 +89,16 @@ def value_lines(artifacts: Artifacts, budget_tokens: int) -> list[str]:
         for trace in artifacts.values
         if _told(trace) or not (_DULL_VALUE.fullmatch(trace.text) or (trace.kind == "number" and trace.text in said))
     ]
-    chosen = sorted(worthy, key=lambda trace: (_value_worth(trace, total), trace.last, trace.text))[-most:]
+    return sorted(worthy, key=lambda trace: (_value_worth(trace, total), trace.last, trace.text))[-most:]
+
+
+def _value_lines(values: Iterable[ValueTrace]) -> list[str]:
+    """Write values, those with one name on one line."""
     groups: dict[str, list[str]] = {}
-    for trace in chosen:
+    for trace in values:
         name, value = _name_and_value(trace)
         groups[name] = [*groups.pop(name, []), value]
     return [line for name, found in groups.items() for line in _group_lines(name, found[-_VALUES_PER_NAME:])]
-
-
-def error_lines(artifacts: Artifacts) -> list[str]:
-    """Write the errors as they stood, oldest first."""
-    return [_error_line(trace) for trace in artifacts.errors[-_MOST_ERRORS:]]
 
 
 def _error_line(trace: ErrorTrace) -> str:
@@ -89,9 +116,9 @@ def _file_worth(trace: FileTrace) -> tuple[float, int, str]:
     return worth - math.log10(max(1, trace.bulk)) / 2, trace.last, trace.text
 
 
-def _what_happened(trace: FileTrace) -> str:
+def _what_happened(trace: FileTrace) -> list[str]:
     ordered = sorted(trace.actions, key=lambda pair: -_ACTION_WORTH.get(pair[0], 0))
-    return ", ".join(times(action, count) for action, count in ordered)
+    return [times(action, count) for action, count in ordered]
 
 
 def _told(trace: ValueTrace) -> bool:

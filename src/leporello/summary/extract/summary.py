@@ -66,6 +66,7 @@ def _filled(turns: Sequence[Turn], older: Outline, budget: int, focus: Sequence[
     """Fill the template from the turns alone; the oldest of very many are searched in outline."""
     story = read_story(turns)
     artifacts = collect_turns((turn for turn in turns if turn.at >= older.stop), older)
+    exact = context.exact([turn for turn in turns if turn.at >= older.stop], artifacts, budget)
     blocked = progress.blocked(story, artifacts)
     filled = Sections(
         goal=tuple(_goal(story, budget)),
@@ -74,13 +75,9 @@ def _filled(turns: Sequence[Turn], older: Outline, budget: int, focus: Sequence[
         in_progress=tuple(progress.in_progress(story)),
         blocked=tuple(blocked),
         decisions=tuple(_decisions(artifacts)),
-        files=tuple(context.file_lines(artifacts)),
+        files=exact.files,
         next_steps=tuple(progress.next_steps(story, artifacts)),
-        critical=(
-            *context.value_lines(artifacts, budget),
-            *context.error_lines(artifacts),
-            *_passages(turns, focus),
-        ),
+        critical=(*exact.critical, *_passages(turns, focus)),
     )
     return Sections(**{name: unique(getattr(filled, name)) for name in NAMES})
 

@@ -1,0 +1,168 @@
+"""The names that a summary keeps: those that somebody used, under their files or beside their words."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from leporello.redact import redact_messages
+from leporello.summary.artifacts.reading import read_turns
+from leporello.summary.extract import names as names_module
+from leporello.summary.extract.names import MOST_PER_FILE, Names, names_in
+from leporello.summary.extract.summary import extract_summary
+from leporello.summary.template import parse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Message = dict[str, Any]
+MANY = 10_000
+
+
+def user(text: str) -> Message:
+    return {"role": "user", "content": text}
+
+
+def assistant(text: str) -> Message:
+    return {"role": "assistant", "content": text}
+
+
+def used(tool: str, arguments: dict[str, Any], output: str, call_id: str = "c1") -> list[Message]:
+    function = {"name": tool, "arguments": json.dumps(arguments)}
+    call = {"id": call_id, "type": "function", "function": function}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call_id, "content": output},
+    ]
+
+
+def found(messages: list[Message]) -> Names:
+    return names_in(list(read_turns(redact_messages(messages))))
+
+
+def others(messages: list[Message]) -> list[str]:
+    return found(messages).under([], MANY)[1]
+
+
+def told(messages: list[Message], budget: int = 2_000) -> str:
+    return extract_summary(redact_messages(messages), budget_tokens=budget)
+
+
+READ = "\n".join(f"def helper_{n:02}(row): return row_{n:02}" for n in range(60))
+EDIT = {"file_path": "/srv/app/billing.py", "old_string": "total = sum_rows(rows)", "new_string": "total = addUp(rows)"}
+
+
+class TestSalience:
+    def test_what_was_said_comes_before_what_was_only_read(self) -> None:
+        ranked = others([*used("shell", {"command": "cat x"}, READ), assistant("Then close_month failed.")])
+        assert ranked[0] == "close_month"
+        assert {"helper_00", "row_00"} <= set(ranked)
+
+    def test_what_is_read_often_does_not_count_like_what_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        messages = [user("fix close_month"), *used("shell", {"command": "x"}, "open_month\n" * 300)]
+        assert others(messages)[0] == "close_month"
+        monkeypatch.setattr(names_module, "_READ", 1.0)  # defect: an output counts like a person
+        assert others(messages)[0] == "open_month"
+
+    def test_what_was_said_last_comes_first(self) -> None:
+        said = [assistant(f"look at step_{n:02}") for n in range(10)]
+        assert others(said) == [f"step_{n:02}" for n in reversed(range(10))]
+
+    def test_what_was_said_often_comes_first(self) -> None:
+        said = [assistant("close_month"), user("close_month"), user("close_month"), assistant("open_month")]
+        assert others(said)[0] == "close_month"
+
+
+class TestWhatIsAName:
+    @pytest.mark.parametrize(
+        "name",
+        [
+            "close_month",
+            "closeMonth",
+            "HTTPServer",
+            "LEDGER_LIMIT",
+            "json.loads",
+            "INV-20931",
+            "v2.14.1",
+            "4711",
+            "a3b2c4d5",
+        ],
+    )
+    def test_names(self, name: str) -> None:
+        assert others([user(f"look at `{name}`, please.")]) == [name]
+
+    @pytest.mark.parametrize("word", ["month", "Month", "2.308s", "0x14000cf60", "12px", "3rd", "don't", "well-known"])
+    def test_words(self, word: str) -> None:
+        assert others([user(f"look at {word}, please.")]) == []
+
+    def test_the_keys_of_arguments_and_the_tool_are_none(self) -> None:
+        names, loose = found(used("edit_file", EDIT, "ok")).under(["/srv/app/billing.py"], MANY)
+        assert names == {"/srv/app/billing.py": ["addUp", "sum_rows"]}
+        assert loose == []
+
+
+class TestFiles:
+    def test_a_name_stands_under_the_file_that_it_was_used_with(self) -> None:
+        text = told([user("add it up"), *used("edit_file", EDIT, "ok")])
+        assert "- /srv/app/billing.py — addUp, sum_rows, written" in text.splitlines()
+
+    def test_the_same_file_by_a_shorter_name(self) -> None:
+        messages = [*used("edit_file", EDIT, "ok"), assistant("In app/billing.py, addUp calls close_month.")]
+        names, _ = found(messages).under(["/srv/app/billing.py"], MANY)
+        assert names["/srv/app/billing.py"] == ["addUp", "close_month", "sum_rows"]
+
+    def test_a_file_has_only_so_many(self) -> None:
+        names, loose = found(used("read_file", {"path": "a.py"}, READ)).under(["a.py"], MANY)
+        assert len(names["a.py"]) == MOST_PER_FILE
+        assert loose == []
+
+    def test_a_path_out_of_a_listing_is_left_out(self) -> None:
+        listing = "\n".join(f"src/part_{n}.py" for n in range(40))
+        text = told([user("what is there? see src/part_7.py"), *used("glob", {"pattern": "**"}, listing)])
+        assert parse(text).files == ("src/part_7.py",)
+
+
+class TestWords:
+    def test_stand_beside_a_name_without_a_file(self) -> None:
+        text = told([user("The ledger rounds badly: half_even is wrong.")])
+        assert "- half_even: badly, ledger, rounds" in text.splitlines()
+
+    def test_are_other_names_where_there_are_no_words(self) -> None:
+        assert found([user("is_ancestor(main_commit)")]).beside("is_ancestor") == ["main_commit"]
+
+    def test_what_has_no_words_is_left_out(self) -> None:
+        assert "half_even" not in str(parse(told([user("Go on."), assistant("half_even")])).critical)
+
+    def test_nothing_is_told_twice(self) -> None:
+        text = told([user("Ship order-7f3a-2291 with error handling on port 8443.")])
+        critical = "\n".join(parse(text).critical)
+        assert critical.count("order-7f3a-2291") == 1
+        assert critical.count("8443") == 1
+
+
+def test_a_small_budget_keeps_files_rather_than_names() -> None:
+    messages = [m for n in range(12) for m in used("read_file", {"path": f"src/part_{n}.py"}, READ, f"c{n}")]
+    text = told([user("Read them all."), *messages], budget=200)
+    assert sum(f"src/part_{n}.py" in text for n in range(12)) >= 10
+
+
+def shuffled(self: Names, name: str) -> list[str]:
+    """Defect: words that stood beside other names."""
+    return sorted({word for other in self._beside if other != name for word in self._beside[other]})[:3]
+
+
+def test_the_check_of_words_rejects_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = [
+        user("The ledger rounds badly: half_even is wrong."),
+        assistant("Parking tickets need tax_free amounts."),
+    ]
+
+    def check(told: Callable[[list[Message]], str]) -> None:
+        assert "- half_even: badly, ledger, rounds" in told(messages).splitlines()
+
+    check(told)
+    monkeypatch.setattr(Names, "beside", shuffled)
+    with pytest.raises(AssertionError):
+        check(told)
