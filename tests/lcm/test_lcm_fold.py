@@ -27,6 +27,16 @@ SYSTEM: Message = {"role": "system", "content": "You fix builds."}
 ASK: Message = {"role": "user", "content": "And what is next?"}
 
 
+@pytest.fixture
+def make_engine(make_engine: Make) -> Make:
+    """Make engines without a masked zone: all that stands before the tail is summarised."""
+
+    def make(*arguments: Any, config: dict[str, Any] | None = None, **options: Any) -> LCMEngine:
+        return make_engine(*arguments, config={"masked_zone": 0, **(config or {})}, **options)
+
+    return make
+
+
 def derived(messages: list[Message]) -> Message:
     (found,) = [message for message in messages if str(message.get("content")).startswith(PREFIX)]
     return found

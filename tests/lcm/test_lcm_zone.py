@@ -210,7 +210,7 @@ def test_a_failed_call_says_so_in_its_line() -> None:
     failed: Message = {"role": "tool", "tool_call_id": "c", "content": output}
     fine: Message = {"role": "tool", "tool_call_id": "c", "content": "def berth(): ...\n" * 40}
     line = text_of(masked_in_zone(failed, "lcm_expand m7"))
-    assert line == f"{CLEARED_OUTPUT} lcm_expand m7 (failed: 1 failed, 7 passed)"
+    assert line == f"{CLEARED_OUTPUT} lcm_expand m7 (failed: 1 failed, 7 passed: E   KeyError: 'B-17')"
     assert text_of(masked_in_zone(fine, "lcm_expand m7")) == f"{CLEARED_OUTPUT} lcm_expand m7"
     long: Message = {**failed, "content": "KeyError: " + "B-17 " * 200}
     for one in (failed, long):

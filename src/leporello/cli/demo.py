@@ -31,7 +31,7 @@ BAR_WIDTH = 56
 SHOWN_SUMMARY_LINES = 12
 SHOWN_HIT = 170
 SHOWN_FOLDS = 6
-_STYLES = {"system": "blue", "summary": "green", "messages": "yellow"}
+_STYLES = {"system": "blue", "summary": "green", "masked": "cyan", "messages": "yellow"}
 _NAMES = {"compressor": "compressor: folds into a summary", "lcm": "lcm: folds, and keeps every word in a store"}
 
 

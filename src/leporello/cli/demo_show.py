@@ -10,6 +10,8 @@ from leporello.compressor import ContextCompressor
 from leporello.errors import StoreError
 from leporello.lcm import Finding, LCMEngine, verify
 from leporello.messages import Message, is_system, role_of, text_of
+from leporello.proof.needed import in_context
+from leporello.summary.masking import masked_stop
 from leporello.summary.place import strip_summary
 from leporello.tokens import count_message, count_messages
 
@@ -60,10 +62,12 @@ class Side:
         """Count the tokens of the window by part."""
         rest = [message for message in strip_summary(self.window, self.window).messages if not is_system(message)]
         system = sum(count_message(message) for message in self.window if is_system(message))
+        masked = count_messages(rest[: masked_stop(rest)])
         return {
             "system": system,
             "summary": self.tokens - system - count_messages(rest),
-            "messages": count_messages(rest),
+            "masked": masked,
+            "messages": count_messages(rest) - masked,
         }
 
     def kept(self, story: DemoConversation) -> dict[str, str]:
@@ -71,8 +75,10 @@ class Side:
         text = "\n".join(json.dumps(message, ensure_ascii=False) for message in self.window)
         paths = sum(path in text for path in story.paths)
         errors = sum(json.dumps(error, ensure_ascii=False)[1:-1] in text for error in story.errors)
+        beside = len(in_context(story.paths, story.messages, self.window))
         return {
             "file paths": f"{paths} of {len(story.paths)}",
+            "file paths, in context": f"{beside} of {len(story.paths)}",
             "errors": f"{errors} of {len(story.errors)}",
             "the last instruction": "word for word" if text_of(self.window[-1]) == story.last_instruction else "no",
         }

@@ -139,7 +139,7 @@ class Compression(Block):
         default=0.20, description="The share of the threshold that the newest messages, kept as they are, may take."
     )
     masked_zone: Annotated[float, Field(ge=0, le=0.8)] = Field(
-        default=0.0,
+        default=0.10,
         description="The share of the threshold for the turns before them, with their long tool outputs cleared. "
         "`0`: none.",
     )
@@ -229,7 +229,7 @@ class Lcm(Block):
         default=0.15, description="The share of the threshold that the newest messages, kept as they are, may take."
     )
     masked_zone: Annotated[float, Field(ge=0, le=0.8)] = Field(
-        default=0.0,
+        default=0.05,
         description="The share of the threshold for the turns before the tail, with their "
         "long tool outputs as one line each.",
     )

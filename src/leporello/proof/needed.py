@@ -92,6 +92,17 @@ def cuts_by_growth(messages: Sequence[Message], window: int) -> list[int]:
     return cuts
 
 
+def in_context(values: Iterable[str], said: Sequence[Message], window: Iterable[Message]) -> list[str]:
+    """Return the values that stand in a window beside something that stood beside them when they were said."""
+    past, units, commands = Units.of(said), Units.of(window), commands_in(said)
+    needs = [_need(past, value, "path", commands) for value in values]
+    return [
+        need.value
+        for need in needs
+        if any(_is_context(units.units[place], need) for place in units.holding(need.value))
+    ]
+
+
 class Cut:
     """A place in a conversation, and what is needed behind it of what was said before it."""
 

@@ -66,11 +66,15 @@ class Spent:
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The tokens of the window by what they are, estimated and corrected by the provider's counts."""
+    """The tokens of the window by what they are, estimated and corrected by the provider's counts.
+
+    `masked` is the zone of turns whose long tool outputs are one line each, `tail` what is there word for word.
+    """
 
     system: int = 0
     tools: int = 0
     summaries: int = 0
+    masked: int = 0
     tail: int = 0
 
 

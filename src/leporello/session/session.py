@@ -26,6 +26,7 @@ from leporello.session.host import drive
 from leporello.session.opening import Opened, open_session, switched
 from leporello.session.streams import Stream
 from leporello.store.codec import verbatim
+from leporello.summary.masking import masked_stop
 
 if TYPE_CHECKING:
     import os
@@ -379,10 +380,14 @@ def _parts(talk: Conversation) -> Parts:
     system = sum(line.tokens for line in talk.window.lines[:systems])
     summaries = sum(line.tokens for line in talk.window.lines[systems:] if line.is_summary)
     tools = talk.tools.tokens if talk.tools else 0
-    tail = talk.window.tokens - system - summaries
+    behind = max((at + 1 for at, line in enumerate(talk.window.lines) if line.is_summary), default=systems)
+    stop = masked_stop(talk.window.messages, behind)
+    masked = sum(line.tokens for line in talk.window.lines[behind:stop])
+    tail = talk.window.tokens - system - summaries - masked
     return Parts(
         system=round(system * factor),
         tools=round(tools * factor),
         summaries=round(summaries * factor),
+        masked=round(masked * factor),
         tail=round(tail * factor),
     )

@@ -21,6 +21,7 @@ LONGEST_KEPT: Final = 200
 """Characters of a tool output that stays as it is."""
 LONGEST_READ: Final = 60_000
 """Characters at the end of an output that are searched for how the call went."""
+_LONGEST_ERROR: Final = 160
 MOST_MASKED: Final = 0.25
 """The share of what stands before the tail that a zone may take: of a short history a part is folded in any case."""
 
@@ -44,9 +45,18 @@ def masked_in_zone(message: Message, reference: str = "") -> Message:
     if not is_long_output(message):
         return message
     text = text_of(message)[-LONGEST_READ:]
-    outcome, says = outcome_of(text, error_lines(text))
-    failed = f"(failed: {' '.join(says.split())})" if outcome == "failed" and says else ""
+    errors = error_lines(text)
+    outcome, says = outcome_of(text, errors)
+    if errors and errors[-1][:_LONGEST_ERROR] not in says:  # "1 failed, 84 passed" does not tell what failed
+        says = f"{says}: {errors[-1][:_LONGEST_ERROR]}" if says else errors[-1][:_LONGEST_ERROR]
+    failed = f"(failed: {says.replace(chr(10), ' ')})" if outcome == "failed" and says else ""
     return masked(message, f"{reference} {failed}".strip())
+
+
+def masked_stop(messages: Sequence[Message], start: int = 0) -> int:
+    """Return where the masked zone of a window ends that begins at `start`, behind the summary."""
+    cleared = (at for at in range(len(messages) - 1, start - 1, -1) if is_cleared(text_of(messages[at])))
+    return next(cleared, start - 1) + 1
 
 
 def zone_start(messages: Sequence[Message], end: int, budget: int, size: Callable[[Message], int]) -> int:

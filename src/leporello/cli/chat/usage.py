@@ -47,6 +47,7 @@ def _rows(usage: SessionUsage) -> list[tuple[str, str]]:
         ("  system", f"{usage.parts.system:,}"),
         ("  tools", f"{usage.parts.tools:,}"),
         ("  summaries", f"{usage.parts.summaries:,}"),
+        ("  masked zone", f"{usage.parts.masked:,}"),
         ("  tail", f"{usage.parts.tail:,}"),
         ("messages", f"{usage.messages:,}"),
         ("compactions", f"{usage.compactions:,}"),

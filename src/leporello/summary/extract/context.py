@@ -21,6 +21,7 @@ _LISTING = 5  # more paths than that in one output are a listing
 _MOST_ERRORS = 120
 _TOKENS_PER_VALUE = 40
 _TOKENS_PER_NAME = 16
+_MOST_SIBLINGS = 3  # more values of one name in an output are a column of data
 _VALUES_PER_LINE = 8
 _VALUES_PER_NAME = 16
 _DULL_VALUE = re.compile(r"(?:.*: )?(?:[-$]?\d{1,2}|\d{1,2}\.\d|-?[\d.]+(?:px|r?em|ms|vh|vw|fr|deg))")
@@ -87,7 +88,12 @@ def _values(artifacts: Artifacts, budget_tokens: int) -> list[ValueTrace]:
     worthy = [
         trace
         for trace in artifacts.values
-        if _told(trace) or not (_DULL_VALUE.fullmatch(trace.text) or (trace.kind == "number" and trace.text in said))
+        if _told(trace)
+        or not (
+            _DULL_VALUE.fullmatch(trace.text)
+            or (trace.kind == "number" and trace.text in said)
+            or (not trace.rank and trace.siblings > _MOST_SIBLINGS)
+        )
     ]
     return sorted(worthy, key=lambda trace: (_value_worth(trace, total), trace.last, trace.text))[-most:]
 

@@ -32,6 +32,7 @@ _NUMBER = re.compile(r"#?\$?\d[\d,.]*%?")
 _DULL = re.compile(
     r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:[a-zµ]{1,2}|min|sec|px|rem|[KMGT]i?B)|\d{1,2}(?:st|nd|rd|th)|\d{1,2}-\w{1,4}"
 )
+_IN_BULK = re.compile(r"[\d.,:TZ#$%+-]+")  # in outputs: counters and dates
 _HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _WORD = re.compile(r"[^\W\d_]{4,30}")
@@ -82,7 +83,7 @@ class Names:
         salience = self._said if passage.weight else self._read
         weight = (passage.weight or 1.0) * (1 + _RECENT * recency)
         for unit in passage.units:
-            found = _names(unit)
+            found = _names(unit) if passage.weight else {name for name in _names(unit) if not _IN_BULK.fullmatch(name)}
             if not found:
                 continue
             files = passage.files or list(filter(is_path, found))
