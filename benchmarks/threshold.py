@@ -4,7 +4,7 @@ The engine is the real one, with its leaves prepared in the background. The prov
 (`leporello.caching.simulate`, marks on the system prompt and the last three messages) and its prices. What the
 summariser reads and writes is paid at the same prices. Costs are per turn, in tokens of fresh input.
 
-The thresholds of the sweep show the model as much as `auto` does: the same tokens of tail and of summaries, folded
+The thresholds of the sweep show the model as much as `auto` does: the same tokens of tail, zone and summaries, folded
 sooner or later. The bar: `auto` costs at most 5 % more than the cheapest of them, at three rates of growth.
 
 With `--shares` tail and summaries are shares of each threshold, as they are by default: a lower threshold costs less
@@ -203,7 +203,8 @@ def sweep(growth: int, turns: int, window: int, tools: int, *, shares: bool) -> 
 def as_much_in_view(times: float) -> dict[str, float]:
     """Return the shares of a threshold that are as many tokens as those of one so many times as large."""
     defaults = Lcm()
-    return {"tail": defaults.tail * times, "summary_share": defaults.summary_share * times}
+    shares = ("tail", "masked_zone", "summary_share")
+    return {name: getattr(defaults, name) * times for name in shares}
 
 
 def main(argv: list[str] | None = None) -> int:

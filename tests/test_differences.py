@@ -27,12 +27,13 @@ from leporello.compressor import budgets
 from leporello.compressor.boundaries import find_boundaries
 from leporello.errors import ConfigError, EngineFallbackWarning, NetworkError, PluginWarning
 from leporello.llm import ScriptedLLM
-from leporello.messages import is_system, repair, violations
-from leporello.messages.fixed import CLEARED_OUTPUT
+from leporello.messages import is_system, repair, text_of, violations
+from leporello.messages.fixed import CLEARED_OUTPUT, is_cleared
 from leporello.plugins import PluginContext, hermes
 from leporello.session import hygiene
 from leporello.session.folding import NET
 from leporello.summary import Summariser
+from leporello.summary.masking import masked_stop
 from leporello.summary.place import is_marked, strip_summary
 from leporello.testing import ContractSuite, check_engine
 from leporello.tokens import count_messages
@@ -315,7 +316,20 @@ def placeholders(home: Path) -> None:
     assert "ticket PORT-0005" in "".join(llm.prompts)
     assert CLEARED_OUTPUT not in "".join(llm.prompts)
     summary = next(at for at, message in enumerate(result) if is_marked(message))
-    assert all(message.get("content") != CLEARED_OUTPUT for message in result[summary:])
+    zone = masked_stop(result, summary + 1)
+    assert any(is_cleared(text_of(message)) for message in result[summary:zone])
+    assert result[zone:] == messages[zone - len(result) :]
+
+
+@check
+def masked_zone(home: Path) -> None:
+    messages = work(20)
+    documented = quiet(config={"masked_zone": 0}, llm=ScriptedLLM(GOOD)).compress(messages)
+    default = quiet(llm=ScriptedLLM(GOOD)).compress(messages)
+    behind = next(at for at, message in enumerate(documented) if is_marked(message)) + 1
+    assert documented[behind:] == messages[behind - len(documented) :]
+    assert len(default) > len(documented)
+    assert default[behind - len(documented) :] == documented[behind:]
 
 
 @check

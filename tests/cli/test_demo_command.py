@@ -79,7 +79,12 @@ def test_the_figures_are_those_of_the_engine(figures: dict[str, Any]) -> None:
 
 
 def test_what_matters_is_still_in_the_window(figures: dict[str, Any]) -> None:
-    expected = {"file paths": "32 of 32", "errors": "8 of 8", "the last instruction": "word for word"}
+    expected = {
+        "file paths": "32 of 32",
+        "file paths, in context": "32 of 32",
+        "errors": "8 of 8",
+        "the last instruction": "word for word",
+    }
     assert figures["kept"] == expected
     assert figures["lcm"]["kept"] == expected
 
@@ -125,7 +130,7 @@ def test_without_a_terminal_it_prints_tables_for_both_engines() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     for text in ("Before and after", "compressor, fold 1", "lcm, fold 1", "m42 in n", "berth B-17", "PORT-2291"):
         assert text in done.stdout
-    assert done.stdout.count("32 of 32") == 2
+    assert done.stdout.count("32 of 32") == 4
     assert "✓ verified: nothing is lost; 322 of 322 messages unfold word for word" in done.stdout
 
 

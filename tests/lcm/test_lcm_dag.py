@@ -8,6 +8,7 @@ from random import Random
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from leporello.lcm import dag
 from leporello.lcm.dag import (
     Coverage,
     Piece,
@@ -174,6 +175,43 @@ def test_what_is_packed_from_the_front_stays_when_more_follows() -> None:
         full = [pieces for pieces in pack(rows[:length], 700) if is_full(pieces, 700)]
         longer = pack(rows, 700)[: len(full)]
         assert list(map(covers_of, full)) == list(map(covers_of, longer))
+
+
+def turns(sizes: list[int]) -> list[dict[str, object]]:
+    """Make calls, each with an output of so many words."""
+    made: list[dict[str, object]] = []
+    for number, size in enumerate(sizes):
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": '{"path": "a.py"}'}}
+        output = "".join(f"word {n}\n" for n in range(size))
+        made += [
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": f"c{number}", "content": output},
+        ]
+    return made
+
+
+@given(st.lists(st.sampled_from([1, 20, 100, 230, 700, 2_000]), max_size=10))
+def test_a_full_leaf_stays_whatever_follows(sizes: list[int]) -> None:
+    rows = stored(turns(sizes))
+    whole = list(map(covers_of, pack(rows, 700)))
+    for length in range(2, len(rows), 2):
+        leaves = pack(rows[:length], 700)
+        done = list(map(covers_of, leaves if is_full(leaves[-1], 700) else leaves[:-1]))
+        assert done == whole[: len(done)]
+
+
+def smallest(sizes: list[int]) -> int:
+    """Return the tokens of the smallest leaf, the last one aside: that one still grows."""
+    return min(sum(piece.tokens for piece in pieces) for pieces in pack(stored(turns(sizes)), 700)[:-1])
+
+
+def test_a_few_words_have_no_leaf_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls_before_long_outputs = [100, 100, 2_000, 100, 100, 2_000, 100, 100]
+    a_little_before_much = [130, 5, 150, 100]
+    assert smallest(calls_before_long_outputs) > 150
+    assert smallest(a_little_before_much) > 150
+    monkeypatch.setattr(dag, "SMALL", 0.0)  # defect: every leaf ends where the next turn does not fit
+    assert min(smallest(calls_before_long_outputs), smallest(a_little_before_much)) < 150
 
 
 @given(st.lists(st.integers(1, 60), unique=True, max_size=40))

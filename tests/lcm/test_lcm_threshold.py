@@ -9,7 +9,7 @@ import pytest
 
 from leporello import LCMEngine
 from leporello.config.model import Lcm
-from leporello.lcm.threshold import LEAST_EXCESS, Inputs, Meter, budgets, floor_share, price_shares
+from leporello.lcm.threshold import LEAST_IN_VIEW, Inputs, Meter, budgets, floor_share, price_shares
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def cost_per_turn(threshold: int, inputs: Inputs) -> float:
 
 def check_is_cheapest(threshold: int, inputs: Inputs, tolerance: float = 0.005) -> None:
     """Check that no other threshold with enough excess is cheaper by more than a trifle."""
-    lowest = int((inputs.base + inputs.beyond + LEAST_EXCESS) / (1 - inputs.share)) + 1
+    lowest = int((inputs.base + inputs.beyond + LEAST_IN_VIEW) / (1 - inputs.share)) + 1
     best = min(cost_per_turn(other, inputs) for other in range(lowest, 250_000, 500))
     assert cost_per_turn(threshold, inputs) <= best * (1 + tolerance)
 
@@ -64,10 +64,18 @@ def test_the_excess_follows_the_formula_between_its_bounds() -> None:
     assert Inputs(base=4_000_000, growth=9_000).excess == 90_000
 
 
+@pytest.mark.parametrize("zone", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize("base", [2_000, 12_000])
+def test_the_masked_zone_counts_among_what_is_in_view(zone: float, base: int) -> None:
+    inputs = Inputs(base=base, share=0.45 + zone, zone=zone, growth=100)
+    assert inputs.excess + zone * inputs.threshold == pytest.approx(30_000, abs=2)
+    assert inputs.threshold == pytest.approx(Inputs(base=base, share=0.45, growth=100).threshold, abs=2)
+
+
 def test_without_a_cache_the_window_is_kept_small() -> None:
     """Every token is paid in full in every turn then, and a fold costs nothing extra."""
     plain = Inputs(base=12_000, growth=500, read_price=1.0, write_price=1.0)
-    assert plain.excess == LEAST_EXCESS
+    assert plain.excess == LEAST_IN_VIEW
 
 
 @pytest.mark.parametrize("window", [8_192, 32_000, 200_000, 1_000_000])

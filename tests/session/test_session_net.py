@@ -104,7 +104,7 @@ def test_the_engine_is_asked_again_and_one_good_result_is_a_new_beginning(
     session = opened(engine=engine, context_length=WINDOW)
     talked(session, answer, 30)
     statuses = [session.compress().status for _ in range(FIRST)]
-    talked(session, answer, 30)
+    talked(session, answer, 20)
     statuses.append(session.compress().status)
     assert statuses == ["refused"] * (FIRST - 1) + ["fallback"] * 2
     assert engine.asked == FIRST + 1

@@ -153,13 +153,20 @@ def _first_and_last(folds: list[tuple[int, CompactionReport]]) -> list[tuple[int
 
 
 def _kept(show: Demonstration) -> Table:
-    table = Table(title="Still in the window", title_justify="left", min_width=70)
+    table = Table(title="In the window at the end", title_justify="left", min_width=70)
     for name in ("", "compressor", "lcm"):
         table.add_column(name)
-    lcm = show.lcm.kept(show.story)
-    for name, value in show.compressor.kept(show.story).items():
+    compressor, lcm = ({**_zones(side), **side.kept(show.story)} for side in show.sides)
+    for name, value in compressor.items():
         table.add_row(name, value, lcm[name])
     return table
+
+
+def _zones(side: Side) -> dict[str, str]:
+    """Say how large each zone of the window is."""
+    names = {"system": "system", "summary": "summary or blocks", "masked": "masked zone", "messages": "word for word"}
+    parts = side.parts()
+    return {title: f"{parts[name]:,} tokens" for name, title in names.items()}
 
 
 def _verdict(show: Demonstration) -> list[Text]:
@@ -187,6 +194,7 @@ def _side_figures(side: Side, show: Demonstration) -> dict[str, Any]:
         "largest_window": side.largest,
         "window_messages": len(side.window),
         "window_tokens": side.tokens,
+        "zones": side.parts(),
         "compactions": [asdict(report) for report in side.reports],
         "kept": side.kept(show.story),
     }

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from leporello.store.protocol import Node, Stored
 
 
-FULL = 0.75  # of the size of a leaf
+FULL, SMALL = 0.75, 0.15  # of the size of a leaf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,20 +80,23 @@ def _part_text(part: dict[str, Any]) -> str:
 def pack(messages: Sequence[Stored], leaf_tokens: int) -> list[list[Piece]]:
     """Cut messages into leaves of about `leaf_tokens` each; a call stays with its results where they fit together.
 
-    A message that is too long for one leaf is cut into parts, each a leaf of its own, which together are all of it.
-    Only the last leaf can be less than full.
+    A message that is too long for one leaf is cut into parts, each a leaf of its own, which together are all of it; its
+    call stands in the leaf before. A few words before a long turn share its leaf, which may be a little larger then.
     """
     leaves: list[list[Piece]] = []
     held: list[Piece] = []
     for group in groups([stored.message for stored in messages]):
         pieces = [Piece(stored=s, tokens=s.tokens) for s in messages[group.start : group.stop]]
         size = sum(piece.tokens for piece in pieces)
-        if held and sum(piece.tokens for piece in held) + size > leaf_tokens:
+        if size > leaf_tokens:
+            leaves += _large_group([*held, *pieces], leaf_tokens)
+            held = [] if is_full(leaves[-1], leaf_tokens) else leaves.pop()
+            continue
+        waiting = sum(piece.tokens for piece in held)
+        most = leaf_tokens * (1 + SMALL) if waiting <= leaf_tokens * SMALL else leaf_tokens
+        if held and waiting + size > most:
             leaves.append(held)
             held = []
-        if size > leaf_tokens:
-            leaves += _large_group(pieces, leaf_tokens)
-            continue
         held += pieces
         if is_full(held, leaf_tokens):
             leaves.append(held)
@@ -133,6 +136,8 @@ def _parts(piece: Piece, leaf_tokens: int) -> list[Piece]:
         stop = min(len(text), start + length)
         if stop < len(text) and (found := text.rfind("\n", start + length // 2, stop)) > start:
             stop = found + 1
+        if len(text) - stop <= length * SMALL:  # no part for a few last words
+            stop = len(text)
         part = text[start:stop]
         parts.append(
             Piece(stored=piece.stored, tokens=count_text(part) + 4, start=start, stop=stop, secrets=found_secrets)

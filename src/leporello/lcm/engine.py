@@ -255,7 +255,7 @@ class LCMEngine(ContextEngine):
     def _begin_conversation(self, conversation: str, owner: str = "") -> None:
         self._keeping.open(conversation, owner)
         self._last_fold.forget()
-        self._meter = Meter(floor_share(self._settings.lcm))
+        self._meter = Meter(floor_share(self._settings.lcm), self._settings.lcm.masked_zone)
         self._fires_at = 0
         self._asked_about = 0
         self._fired = False

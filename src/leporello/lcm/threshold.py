@@ -22,7 +22,8 @@ from leporello.prices import price_of
 if TYPE_CHECKING:
     from leporello.config.model import Lcm
 
-LEAST_EXCESS, MOST_EXCESS = 30_000, 90_000  # with less a turn is cheaper still, but little to work with is in view
+LEAST_IN_VIEW = 30_000  # excess and masked zone: with less a turn is cheaper still, but there is little to work with
+MOST_EXCESS = 90_000
 MOST_OF_WINDOW = 0.75
 SOFT_SHARE = 0.70  # of the threshold: above it the leaves are prepared in the background
 NOMINAL_WINDOW = 32_000  # for budgets when nobody knows the window; nothing fires then
@@ -41,11 +42,13 @@ class Inputs:
     """What the automatic threshold is computed from, in tokens and shares of the price of fresh input.
 
     `base` is what no fold rewrites (system prompt, tools); `share` is what the rest of the floor takes of the
-    threshold; `beyond` is what the floor was measured to have beyond both, or less.
+    threshold, `zone` of it for the masked zone; `beyond` is what the floor was measured to have beyond all that, or
+    less.
     """
 
     base: int = ASSUMED_BASE
     share: float = 0.45
+    zone: float = 0.0
     beyond: int = 0
     growth: float = 1_500.0
     read_price: float = CACHED_READ
@@ -66,7 +69,13 @@ class Inputs:
     def excess(self) -> int:
         """How far the window may grow above its floor."""
         best = math.sqrt(2 * self.rewrite * self.growth / self.held_price)
-        return int(min(max(best, LEAST_EXCESS), MOST_EXCESS))
+        return int(min(max(best, self._least_excess), MOST_EXCESS))
+
+    @property
+    def _least_excess(self) -> float:
+        """So little that `LEAST_IN_VIEW` are in view with the masked zone, which is a share of what this leads to."""
+        free = 1 - self.share
+        return (LEAST_IN_VIEW * free - self.zone * self._fixed) / (free + self.zone)
 
     @property
     def threshold(self) -> int:
@@ -142,8 +151,8 @@ class Meter:
     The base is the smallest request so far; the first request after a fold tells what the floor has beyond its shares.
     """
 
-    def __init__(self, share: float) -> None:
-        self._share = share
+    def __init__(self, share: float, zone: float = 0.0) -> None:
+        self._share, self._zone = share, zone
         self._base = 0
         self._beyond: float | None = None
         self._last = 0
@@ -170,6 +179,7 @@ class Meter:
         return Inputs(
             base=self._base or ASSUMED_BASE,
             share=self._share,
+            zone=self._zone,
             beyond=int(self._beyond or 0),
             growth=max(1.0, self._growth),
             read_price=read,

@@ -22,7 +22,7 @@ from leporello.store.protocol import Node
 from leporello.summary import SummaryRequest
 from leporello.summary.answers import neutralised
 from leporello.summary.model import extractive_text
-from leporello.summary.template import Sections, merge, parse, render, trim
+from leporello.summary.template import Sections, cut, merge, parse, render, trim
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     Views: TypeAlias = list[RedactedMessage]
 
 LEAF_SHARE, CONDENSED_SHARE = 0.20, 0.40  # of the source
-SMALLEST_TEXT = 48
+SMALLEST_TEXT, TELLING_TEXT = 48, 160  # tokens; a text of fewer than the second says little about anything
 SMALLEST_SOURCE = 2 * SMALLEST_TEXT  # up to here the messages themselves say it best
 REMAKE = "remake"  # the note on a node that was written without the model
 CALLS, PAID = "model_calls", "cost_usd"  # notes on a node: what was spent for it in the background
@@ -161,9 +161,10 @@ class Writer:
         quote = _quoted(messages) if source <= SMALLEST_SOURCE else ""
         if 0 < count_text(quote) < source:
             return quote, "extract", {}
-        budget = max(SMALLEST_TEXT, min(int(source * LEAF_SHARE), source // 2))
+        budget = max(SMALLEST_TEXT, min(max(TELLING_TEXT, int(source * LEAF_SHARE)), source // 2))
         text, made_by = self._written(messages, budget, source, lambda tokens: self._extract(messages, tokens))
         text = self._pinned(text, messages, source // 2) if made_by == "model" else text
+        text = text or redact(cut(_quoted(messages), source // 2))  # what cannot be summed up is quoted in part
         return text, made_by, self._meta(made_by)
 
     def _written(

@@ -49,7 +49,9 @@ _TYPES = frozenset({
 _NAME = r"(?P<name>[A-Za-z_][\w.-]{1,40}|[\u3400-\u9fff]{2,10})"
 _NAME_WITH_SIGN = re.compile(r"(?<![\w.])" + _NAME + r"[\"'`*]{0,3} ?[:=：] ?[\"'`*(\[]{0,3}$")
 _NAME_REACH = 52
-_SPOKEN_NUMBER = re.compile(r"(?<![\w.,:/-])[#$€£¥￥]?\d(?:[\d,.]{0,18}\d)?(?:[ \t]?(?:%|[^\W\d_][\w-]{0,20}))?")
+_SPOKEN_NUMBER = re.compile(
+    r"(?<![\w.,:/-])[#$€£¥￥]?\d(?:[\d,.]{0,18}\d)?(?:[ \t]?(?:%|[^\W\d_][^\W\d_-]{0,20}))?(?![\w-])"
+)
 _WORDS_BEFORE = re.compile(r"(?:\b[^\W\d_][\w'-]{1,24}[ \t]){1,2}\Z")
 _WORDS_REACH = 52
 _FILE_NAME = re.compile(r"\.[a-z]{1,5}$")
