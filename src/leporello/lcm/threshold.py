@@ -74,8 +74,8 @@ class Inputs:
     @property
     def _least_excess(self) -> float:
         """So little that `LEAST_IN_VIEW` are in view with the masked zone, which is a share of what this leads to."""
-        free = 1 - self.share
-        return (LEAST_IN_VIEW * free - self.zone * self._fixed) / (free + self.zone)
+        held = self.zone / (1 - self.share)
+        return (LEAST_IN_VIEW - held * self._fixed) / (1 + held)
 
     @property
     def threshold(self) -> int:
