@@ -113,6 +113,11 @@ class TestFiles:
         names, _ = found(messages).under(["/srv/app/billing.py"], MANY)
         assert names["/srv/app/billing.py"] == ["addUp", "close_month", "sum_rows"]
 
+    def test_a_patch_names_the_file_of_its_lines(self) -> None:
+        patch = "+++ b/app/billing.py\n+total = addUp(rows)\n+++ b/app/ledger.py\n+closeMonth(total)"
+        names, _ = found(used("shell", {"command": "git diff"}, patch)).under(["app/billing.py", "app/ledger.py"], MANY)
+        assert names == {"app/billing.py": ["addUp"], "app/ledger.py": ["closeMonth"]}
+
     def test_a_file_has_only_so_many(self) -> None:
         names, loose = found(used("read_file", {"path": "a.py"}, READ)).under(["a.py"], MANY)
         assert len(names["a.py"]) == MOST_PER_FILE

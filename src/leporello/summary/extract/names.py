@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leporello.summary.artifacts.files import call_actions, clean, is_path
+from leporello.summary.artifacts.files import call_actions, clean, is_path, patch_actions
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -28,6 +28,7 @@ _ENOUGH_WORDS = 2
 _LONGEST, _LONGEST_LISTING, _LONGEST_UNIT = 40_000, 8_000, 2_000
 
 _TOKEN = re.compile(r"https?://[^\s\"'`<>()\[\]{}]{3,160}|[\w./~@$#+-]{3,160}")
+_PATCH = ("+++ ", "*** ")  # how a patch names the file of the lines that follow
 _NUMBER = re.compile(r"#?\$?\d[\d,.]*%?")
 _DULL = re.compile(
     r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:[a-zµ]{1,2}|min|sec|px|rem|[KMGT]i?B)|\d{1,2}(?:st|nd|rd|th)|\d{1,2}-\w{1,4}"
@@ -38,12 +39,13 @@ _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _WORD = re.compile(r"[^\W\d_]{4,30}")
 _SHORTEST, _SHORTEST_NUMBER = 4, 4
 _COMMON_WORDS = """
-    about after again against also another because been before being below between both cannot could does doing done
-    down each else ever every false from further great have having here into itself just know less like look made
-    make many maybe more most much must need needs next none null once only other over please return same self shall
-    should since some still such sure than thanks that their them then there these they thing things this those
-    through true under until upon very want well were what when where whether which while will with within without
-    would your yours
+    about after again against also another async await because been before being below between bool both byte cannot
+    const could default does doing done down each elif else ever every export false from func function further great
+    have having here import into itself just know lambda less like look made make many maybe more most much must
+    need needs next none null once only other over package please private public return same self shall should since
+    some static still string struct such sure than thanks that their them then there these they thing things this
+    those through true under until upon very void want well were what when where whether which while will with
+    within without would your yours
 """
 _COMMON = frozenset(_COMMON_WORDS.split())
 
@@ -82,11 +84,14 @@ class Names:
         """Count the names of a passage; `recency` is 0 for the oldest turn and 1 for the newest."""
         salience = self._said if passage.weight else self._read
         weight = (passage.weight or 1.0) * (1 + _RECENT * recency)
+        about = passage.files
         for unit in passage.units:
+            if unit.startswith(_PATCH):
+                about = tuple(path for _, path in patch_actions(unit))
             found = _names(unit) if passage.weight else {name for name in _names(unit) if not _IN_BULK.fullmatch(name)}
             if not found:
                 continue
-            files = passage.files or list(filter(is_path, found))
+            files = about or tuple(filter(is_path, found))
             words = _words(f"{passage.tool}\n{unit}", found) if len(unit) <= _LONGEST_UNIT else set()
             for name in found:
                 salience[name] += weight
