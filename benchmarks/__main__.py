@@ -11,6 +11,7 @@ import io
 import shutil
 import sys
 import time
+import traceback
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -84,7 +85,11 @@ def run(name: str, data: Path | None) -> Result:
             status = 0
         else:
             options = ["--data", str(data / benchmark.data)] if data and benchmark.data is not None else []
-            status = int(import_module(f"benchmarks.{name}").main(options))
+            try:
+                status = int(import_module(f"benchmarks.{name}").main(options))
+            except Exception:  # noqa: BLE001 - one that breaks down does not take the others with it
+                print(f"broke down:\n\n```text\n{traceback.format_exc()}```")
+                status = 1
     seconds = round(time.perf_counter() - started, 1)
     return Result(shows=benchmark.shows, printed=heard.getvalue(), met=status == 0, seconds=seconds)
 

@@ -1,9 +1,9 @@
 """How fast the extractive summary and its artifacts are, beside splitting the same text into words.
 
-    python benchmarks/extractive_summary.py [--data conversations.jsonl ...] [--messages 10000] [--megabytes 10]
+    python benchmarks/extractive_summary.py [--data PATH] [--messages 10000] [--megabytes 10]
 
-Without `--data` a long working session is made up; every line of `--data` is {"messages": [...]}. Times are the best of
-several runs of processor time; the last column is what counts: how many times longer than `set(text.split())`.
+A long working session is made up; with `--data` the conversations below the path are measured, too. Times are the best
+of several runs of processor time; the last column is what counts: how many times longer than `set(text.split())`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.digest import real
 from leporello.redact import redact_messages
 from leporello.summary.artifacts import collect
 from leporello.summary.extract import extract_summary
@@ -96,13 +97,12 @@ def measure(name: str, messages: Messages) -> None:
 def main(argv: list[str] | None = None) -> int:
     """Measure made-up and real conversations."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, nargs="*", default=[])
+    parser.add_argument("--data", type=Path, help="a folder with conversations in *.jsonl files")
     parser.add_argument("--messages", type=int, default=10_000)
     parser.add_argument("--megabytes", type=float, default=10)
     options = parser.parse_args(argv)
-    for path in options.data:
-        lines = path.read_text(encoding="utf-8").splitlines()
-        measure(path.name, [message for line in lines for message in json.loads(line)["messages"]])
+    if options.data:
+        measure("real conversations", list(real(options.data)))
     measure("made up, short outputs", made_up(options.messages, 1_000_000))
     measure("made up", made_up(options.messages, int(options.megabytes * 1e6)))
     return 0

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+from benchmarks import __main__ as command
 from benchmarks.results import PUBLISHED, Result, markdown, write
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    import pytest
 
 TABLE = "| a | b |\n|---|---|\n| 1 | 2 |"
 RESULTS = {
@@ -44,3 +48,11 @@ def test_what_is_published_is_a_run() -> None:
     told = json.loads(PUBLISHED.read_text("utf-8"))
     assert told["benchmarks"]
     assert told["machine"]["python"]
+
+
+def test_a_benchmark_that_breaks_down_does_not_take_the_others_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = SimpleNamespace(main=lambda _: 1 // 0)
+    monkeypatch.setattr(command, "import_module", lambda _: broken)
+    result = command.run("messages", None)
+    assert not result.met
+    assert "ZeroDivisionError" in result.printed
