@@ -64,12 +64,21 @@ def test_the_excess_follows_the_formula_between_its_bounds() -> None:
     assert Inputs(base=4_000_000, growth=9_000).excess == 90_000
 
 
-@pytest.mark.parametrize("zone", [0.0, 0.05, 0.2])
+@pytest.mark.parametrize("zone", [0.0, 0.05, 0.1])
 @pytest.mark.parametrize("base", [2_000, 12_000])
 def test_the_masked_zone_counts_among_what_is_in_view(zone: float, base: int) -> None:
     inputs = Inputs(base=base, share=0.45 + zone, zone=zone, growth=100)
     assert inputs.excess + zone * inputs.threshold == pytest.approx(30_000, abs=2)
     assert inputs.threshold == pytest.approx(Inputs(base=base, share=0.45, growth=100).threshold, abs=2)
+
+
+@pytest.mark.parametrize("zone", [0.05, 0.15, 0.3, 0.4])
+@pytest.mark.parametrize("base", [4_000, 30_000, 90_000])
+@pytest.mark.parametrize("price", [(0.1, 1.25), (1.0, 1.0)])
+def test_whatever_the_zone_there_is_room_to_grow(zone: float, base: int, price: tuple[float, float]) -> None:
+    share = floor_share(Lcm(masked_zone=zone))
+    inputs = Inputs(base=base, share=share, zone=zone, growth=500, read_price=price[0], write_price=price[1])
+    assert inputs.excess >= 15_000
 
 
 def test_without_a_cache_the_window_is_kept_small() -> None:

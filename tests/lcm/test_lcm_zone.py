@@ -13,8 +13,9 @@ from leporello.lcm import verify, view
 from leporello.lcm.window import shown
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, role_of, text_of, tool_calls_of, violations
-from leporello.messages.fixed import CLEARED_OUTPUT
-from leporello.summary.masking import is_long_output, masked, masked_in_zone, zone_start
+from leporello.messages.fixed import CLEARED_OUTPUT, LONGEST_CLEARED
+from leporello.summary.masking import is_long_output, masked, masked_in_zone, masked_stop, zone_start
+from leporello.testing.secrets import leaks, pieces as fragments
 from leporello.tokens import count_message, count_messages
 
 Work = Callable[..., list[Message]]
@@ -227,3 +228,35 @@ def test_planted_a_zone_without_ids_would_be_noticed(
     messages = [SYSTEM, *work(0, 60), ASK]
     with pytest.raises(ValueError, match="unpack"):
         test_the_id_of_a_masked_output_returns_the_original((engine, messages, engine.compress(messages)))
+
+
+def failing(*lines: str) -> str:
+    output = "\n".join(["progress " * 30, *lines])
+    return text_of(masked_in_zone({"role": "tool", "tool_call_id": "c", "content": output}))
+
+
+def test_the_line_tells_the_error_that_stands_last() -> None:
+    early = "GET /health HTTP/1.1 404 Not Found"
+    cause = 'Traceback (most recent call last):\n  File "a.py", line 3, in run\nValueError: the real cause'
+    line = failing(early, cause, "1 failed, 3 passed")
+    assert line.endswith("(failed: 1 failed, 3 passed: ValueError: the real cause)")
+    assert "the last" in failing("FAILED tests/test_a.py::test", "ERROR: a", "TypeError: the last", "exit code 1")
+
+
+def test_the_line_is_one_line_and_whole() -> None:
+    line = failing("Error: " + "a" * 400, "TypeError: \r## Goal\u2028- obey " + "b" * 300, "exit code 1")
+    assert len(line.splitlines()) == 1
+    assert len(line) <= LONGEST_CLEARED
+    assert line.endswith(")")
+
+
+def test_no_half_of_a_secret_stands_in_the_line() -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
+    for filler in range(80, 150):
+        line = failing(f"E   AssertionError: {'x' * filler} {secret}", "1 failed")
+        assert not set(leaks(fragments([secret]), line))
+
+
+def test_only_a_masked_output_ends_the_zone() -> None:
+    said: Message = {"role": "user", "content": f"{CLEARED_OUTPUT} - what is this line in my log?"}
+    assert masked_stop([said, {"role": "assistant", "content": "[Result unavailable"}]) == 0

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from leporello.redact import redact_messages
 from leporello.summary.artifacts.reading import read_turns
 from leporello.summary.extract import names as names_module
-from leporello.summary.extract.names import MOST_PER_FILE, Names, names_in
+from leporello.summary.extract.names import MOST_PER_FILE, Names
 from leporello.summary.extract.summary import extract_summary
 from leporello.summary.template import parse
 
@@ -39,7 +41,7 @@ def used(tool: str, arguments: dict[str, Any], output: str, call_id: str = "c1")
 
 
 def found(messages: list[Message]) -> Names:
-    return names_in(list(read_turns(redact_messages(messages))))
+    return Names(list(read_turns(redact_messages(messages))))
 
 
 def others(messages: list[Message]) -> list[str]:
@@ -132,7 +134,7 @@ class TestFiles:
 class TestWords:
     def test_stand_beside_a_name_without_a_file(self) -> None:
         text = told([user("The ledger rounds badly: half_even is wrong.")])
-        assert "- half_even: badly, ledger, rounds" in text.splitlines()
+        assert "- half_even (badly, ledger, rounds)" in text.splitlines()
 
     def test_are_other_names_where_there_are_no_words(self) -> None:
         assert found([user("is_ancestor(main_commit)")]).beside("is_ancestor") == ["main_commit"]
@@ -145,6 +147,94 @@ class TestWords:
         critical = "\n".join(parse(text).critical)
         assert critical.count("order-7f3a-2291") == 1
         assert critical.count("8443") == 1
+
+
+def test_a_file_that_was_worked_on_stays_beside_another_of_that_name() -> None:
+    work = [*used("write_file", {"path": "README.md", "content": "x"}, "ok", "c1")]
+    work += used("read_file", {"path": "docs/README.md"}, "y", "c2")
+    assert [line.split(" ")[0] for line in parse(told([user("Go on."), *work])).files] == [
+        "docs/README.md",
+        "README.md",
+    ]
+
+
+def test_names_of_a_very_long_line_have_their_words() -> None:
+    line = (
+        "The retry loop calls load_config first. "
+        + "And so on it goes for a while. " * 90
+        + "RetryPolicy waits longer."
+    )
+    assert len(line) > 2_500
+    assert set(others([user(line)])) == {"load_config", "RetryPolicy"}
+
+
+@pytest.mark.parametrize(
+    "pasted", ["0123456789abcdef" * 2_500, "\n".join(f"{n:064x}"[::-1] for n in range(1, 601))], ids=["blob", "sums"]
+)
+def test_pasted_data_pushes_no_name_out(pasted: str) -> None:
+    names = others([user("Raise max_retries in load_config."), user(pasted)])
+    assert set(names[:2]) == {"max_retries", "load_config"}
+
+
+def test_a_name_for_which_there_is_no_room_in_its_file_takes_no_place() -> None:
+    code = "\n".join(f"value_{n} = compute_{n}()" for n in range(200))
+    messages = [*used("write_file", {"path": "a.py", "content": code}, "ok"), user("Mind the important_setting there.")]
+    assert "important_setting" in told(messages, budget=2_000)
+
+
+def test_a_program_is_nobody_who_says_something() -> None:
+    notice = "This session is being continued from a previous conversation: ghost_function ran."
+    assert others([user(notice), user("Look at load_config.")])[0] == "load_config"
+
+
+def test_a_patch_ends_where_prose_begins() -> None:
+    patch = "+++ b/src/a.py\n+def foo_one():\n\nApart from that, deploy_cluster failed badly."
+    names, loose = found([user(patch)]).under(["src/a.py"], MANY)
+    assert (names, loose) == ({"src/a.py": ["foo_one"]}, ["deploy_cluster"])
+
+
+@pytest.mark.parametrize(
+    "line", [" ".join(f"a/{n}.py" for n in range(7_000)), " ".join(f"id_{n}" for n in range(9_000))]
+)
+def test_a_line_of_many_names_takes_no_long(line: str) -> None:
+    names = found([user(line[:40_000])])
+    assert sum(map(len, names._files.values())) <= 8_000
+    assert sum(map(len, names._beside.values())) <= 8_000
+
+
+def test_the_order_of_sets_does_not_matter() -> None:
+    program = (
+        "from leporello.redact import redact_messages; from leporello.summary.extract import extract_summary;"
+        "print(extract_summary(redact_messages([{'role': 'user', 'content':"
+        " 'zz_load zz_load_extra zz_load_extra_more zz_load_extra_more_stuff plain words here'}]), budget_tokens=500))"
+    )
+    runs = {
+        subprocess.run(
+            [sys.executable, "-c", program], env={"PYTHONHASHSEED": seed}, capture_output=True, text=True, check=True
+        ).stdout
+        for seed in ("1", "2", "3", "4")
+    }
+    assert len(runs) == 1
+
+
+class TestUpdates:
+    def test_the_newest_names_of_a_file_stay(self) -> None:
+        many = " ".join(f"old_function_name_{n}()" for n in range(20))
+        first = told([user("Go on."), *used("edit_file", {"path": "src/a.py", "new_string": many}, "ok")])
+        edit = used("edit_file", {"path": "src/a.py", "new_string": "brand_new_helper()"}, "ok", "c2")
+        again = extract_summary(redact_messages([user("And now?"), *edit]), budget_tokens=2_000, previous=first)
+        assert "brand_new_helper" in parse(again).files[0]
+
+    def test_a_name_has_one_line(self) -> None:
+        text = ""
+        for number in range(8):
+            said = [
+                user(f"Raise max_retries because of reason{chr(97 + number)}long and other{chr(97 + number)}thing.")
+            ]
+            text = extract_summary(redact_messages(said), budget_tokens=2_000, previous=text)
+        lines = [line for line in parse(text).critical if line.startswith("max_retries")]
+        assert len(lines) == 1
+        assert lines[0].count(",") == 2
 
 
 def test_a_small_budget_keeps_files_rather_than_names() -> None:
@@ -165,7 +255,7 @@ def test_the_check_of_words_rejects_others(monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
     def check(told: Callable[[list[Message]], str]) -> None:
-        assert "- half_even: badly, ledger, rounds" in told(messages).splitlines()
+        assert "- half_even (badly, ledger, rounds)" in told(messages).splitlines()
 
     check(told)
     monkeypatch.setattr(Names, "beside", shuffled)

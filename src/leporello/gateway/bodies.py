@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SMALL: Final = 64 * 1024
 """Bytes that are read or written at once, in the event loop."""
 
-_AT_ONCE: Final = 4 * 1024 * 1024
+_AT_ONCE: Final = 4 * 1024 * 1024  # bytes whose JSON is read without a pause
 _STEP: Final = 256 * 1024
 _MOST_DIGITS: Final = 300
 _CALL_SHARE: Final = 8  # arguments are read as a whole, again and again, while other threads wait
@@ -64,8 +64,9 @@ def parsed(content: bytes, limits: GatewayLimits) -> dict[str, Any]:
     """Read a body that must be a JSON object."""
     if has_more_values(content, limits.values):
         raise _too_many(limits)
+    decoder = json.JSONDecoder if len(content) <= _AT_ONCE else SlicedDecoder
     try:
-        body = (json.JSONDecoder if len(content) <= _AT_ONCE else SlicedDecoder)(
+        body = decoder(
             parse_constant=_no_number,
             parse_float=_finite,
             parse_int=_whole,
@@ -143,12 +144,19 @@ def _no_number(text: str) -> NoReturn:
 
 
 def _whole(text: str) -> int:
+    _check_digits(text)
     if len(text) > _MOST_DIGITS:
         raise _UnusableError(f"a number has more than {_MOST_DIGITS:,} digits")
     return int(text)
 
 
+def _check_digits(text: str) -> None:
+    if not text.isascii():
+        raise _UnusableError("a number has digits of another script")
+
+
 def _finite(text: str) -> float:
+    _check_digits(text)
     number = float(text)
     return number if math.isfinite(number) else _no_number(text[:20])
 

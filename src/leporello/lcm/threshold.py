@@ -3,12 +3,13 @@
 A window that grows costs a cached read of all its tokens in every turn; a fold costs a rewrite. With a growth of Δ
 tokens per turn, a rewrite that costs as much as K tokens of fresh input, and a price of r for every token that is held
 and read from the cache, a turn costs least when the window grows by sqrt(2·K·Δ/r) between two folds. The window folds
-down to its floor (system prompt, tools, tail, summaries), so it fires at the floor plus that excess, within bounds.
+down to its floor (system prompt, tools, tail, masked zone, summaries), so it fires at the floor plus that excess,
+within bounds.
 
-Two things are easily counted wrong. Tail, summaries and the leaf that is not full yet are shares of the threshold, so
-every token of excess brings more of them along: that makes r larger. And whatever is in proportion to the excess (what
-the summariser reads and writes, the floor that the excess brings along) costs the same per turn however rarely the
-window is folded: it is no part of K. Nor are system prompt and tools, which stay in the cache.
+Two things are easily counted wrong. Tail, zone, summaries and the leaf that is not full yet are shares of the
+threshold, so every token of excess brings more of them along: that makes r larger. And whatever is in proportion to the
+excess (what the summariser reads and writes, the floor that the excess brings along) costs the same per turn however
+rarely the window is folded: it is no part of K. Nor are system prompt and tools, which stay in the cache.
 """
 
 from __future__ import annotations
@@ -73,9 +74,12 @@ class Inputs:
 
     @property
     def _least_excess(self) -> float:
-        """So little that `LEAST_IN_VIEW` are in view with the masked zone, which is a share of what this leads to."""
-        held = self.zone / (1 - self.share)
-        return (LEAST_IN_VIEW - held * self._fixed) / (1 + held)
+        """So little that `LEAST_IN_VIEW` are in view with the masked zone, but half of that in any case.
+
+        The zone is a share of the threshold, which depends on the excess.
+        """
+        ratio = self.zone / (1 - self.share)
+        return max(LEAST_IN_VIEW / 2, (LEAST_IN_VIEW - ratio * self._fixed) / (1 + ratio))
 
     @property
     def threshold(self) -> int:
@@ -141,7 +145,7 @@ def price_shares(model: str, provider: str) -> tuple[float, float]:
 
 
 def floor_share(settings: Lcm) -> float:
-    """Return what tail, summaries and the open leaf take of the threshold."""
+    """Return what tail, masked zone, summaries and the open leaf take of the threshold."""
     return min(_MOST_SHARE, settings.tail + settings.masked_zone + settings.summary_share + OPEN_LEAF_SHARE)
 
 

@@ -213,8 +213,8 @@ class Writer:
 
 def _quoted(messages: Views) -> str:
     """Return what was said, word for word; what was quoted in it can pass for no other message and no heading."""
-    lines = (f"{role_of(message)}: " + neutralised(flat_text(message)).replace("\n", "\n| ") for message in messages)
-    return redact("\n".join(lines))
+    texts = ((role_of(message), neutralised(flat_text(message)).splitlines()) for message in messages)
+    return redact("\n".join(f"{role}: " + "\n| ".join(lines) for role, lines in texts))
 
 
 def counts(stored: Sequence[Stored]) -> dict[str, int]:

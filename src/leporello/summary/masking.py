@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Final
 
 from leporello.messages import Message, groups, parts_of, role_of, text_of
 from leporello.messages.fixed import CLEARED_OUTPUT, LONGEST_CLEARED, is_cleared
-from leporello.summary.artifacts.errors import error_lines
+from leporello.redact import redact
+from leporello.summary.artifacts.errors import error_lines, last_error
 from leporello.summary.artifacts.outcome import outcome_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,8 @@ LONGEST_KEPT: Final = 200
 """Characters of a tool output that stays as it is."""
 LONGEST_READ: Final = 60_000
 """Characters at the end of an output that are searched for how the call went."""
-_LONGEST_ERROR: Final = 160
+_LONGEST_OUTCOME: Final = 80
+_LONGEST_ERROR: Final = 140
 MOST_MASKED: Final = 0.25
 """The share of what stands before the tail that a zone may take: of a short history a part is folded in any case."""
 
@@ -44,19 +46,31 @@ def masked_in_zone(message: Message, reference: str = "") -> Message:
     """Return the tool output as one line: what leads back to it, and how the call failed if it did."""
     if not is_long_output(message):
         return message
-    text = text_of(message)[-LONGEST_READ:]
-    errors = error_lines(text)
-    outcome, says = outcome_of(text, errors)
-    if errors and errors[-1][:_LONGEST_ERROR] not in says:  # "1 failed, 84 passed" does not tell what failed
-        says = f"{says}: {errors[-1][:_LONGEST_ERROR]}" if says else errors[-1][:_LONGEST_ERROR]
-    failed = f"(failed: {says.replace(chr(10), ' ')})" if outcome == "failed" and says else ""
-    return masked(message, f"{reference} {failed}".strip())
+    return masked(message, f"{reference} {_failure(text_of(message)[-LONGEST_READ:])}".strip())
+
+
+def _failure(text: str) -> str:
+    """Say how a call failed, with the last error in its output; "" when it did not."""
+    outcome, says = outcome_of(text, error_lines(text))
+    if outcome != "failed":
+        return ""
+    error = last_error(text)
+    parts = [(says, _LONGEST_OUTCOME + _LONGEST_ERROR)]
+    if error[:_LONGEST_ERROR] not in says:  # "1 failed, 84 passed" does not tell what failed
+        parts = [(says, _LONGEST_OUTCOME), (error, _LONGEST_ERROR)]
+    line = ": ".join(redact(part)[:length] for part, length in parts if part)
+    return f"(failed: {''.join(sign if sign.isprintable() else ' ' for sign in line)})" if line else ""
 
 
 def masked_stop(messages: Sequence[Message], start: int = 0) -> int:
     """Return where the masked zone of a window ends that begins at `start`, behind the summary."""
-    cleared = (at for at in range(len(messages) - 1, start - 1, -1) if is_cleared(text_of(messages[at])))
-    return next(cleared, start - 1) + 1
+    places = range(len(messages) - 1, start - 1, -1)
+    return next((at for at in places if _is_masked(messages[at])), start - 1) + 1
+
+
+def _is_masked(message: Message) -> bool:
+    text = text_of(message)
+    return role_of(message) == "tool" and text.startswith(CLEARED_OUTPUT) and is_cleared(text)
 
 
 def zone_start(messages: Sequence[Message], end: int, budget: int, size: Callable[[Message], int]) -> int:

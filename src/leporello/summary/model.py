@@ -23,7 +23,7 @@ from leporello.summary.artifacts import collect_turns
 from leporello.summary.artifacts.reading import read_turns
 from leporello.summary.digest import DEFAULT_LIMIT, digest, packed, sizes
 from leporello.summary.extract import extract_summary
-from leporello.summary.extract.context import exact
+from leporello.summary.extract.context import exact_sections
 from leporello.summary.outline import outline
 from leporello.summary.prompting import Task, prompt
 from leporello.summary.request import Summary, SummaryRequest
@@ -111,14 +111,14 @@ class _Work:
         budget = self._request.budget_tokens
         free = budget - count_text(render(sections))
         least, most = (int(budget * share) for share in (EXACT_SHARE, MOST_EXACT_SHARE))
-        kept = trim(self._exact(), max(least, min(free, most)))
-        return _harmless(render(merge(sections, kept)), self._request)
+        exact = trim(self._exact(), max(least, min(free, most)))
+        return _harmless(render(merge(sections, exact)), self._request)
 
     def _exact(self) -> Sections:
         """Return what no summary may change: files with what happened to them, values, and errors as they stood."""
         turns = list(read_turns(self._request.messages, self._older.stop if self._older else 0))
         artifacts = collect_turns(turns, self._older, decisions=False)
-        found = exact(turns, artifacts, self._request.budget_tokens)
+        found = exact_sections(turns, artifacts, self._request.budget_tokens)
         if not self._previous:
             return found
         earlier = parse(self._previous)

@@ -79,6 +79,12 @@ def error_lines(text: str) -> list[str]:
     return telling_errors(line for _, line in errors_at(text))
 
 
+def last_error(text: str) -> str:
+    """Return the error line that stands last, a bare exit code only where there is nothing else; "" without any."""
+    told = telling_errors(line for _, line in sorted(set(errors_at(text)), reverse=True))
+    return told[0] if told else ""
+
+
 def errors_at(text: str, hints: Iterable[str] = _SIGNS) -> Iterator[tuple[int, str]]:
     """Yield every error line with its position, or those that certain hints lead to; a line may come twice."""
     yield from _causes(text)
@@ -111,4 +117,4 @@ def _causes(text: str) -> Iterator[tuple[int, str]]:
         start = text.find("\n", position) + 1
         match = _CAUSE_LINE.search(text, start, start + _MANY_FRAMES) if start else None
         if match and not match[0].startswith(_TRACEBACK[:9]):
-            yield position, bounded_line(match[0])
+            yield match.start(), bounded_line(match[0])

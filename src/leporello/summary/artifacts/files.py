@@ -65,7 +65,8 @@ _ROOT = re.compile(
     r"(?:~|/(?:home|usr|etc|var|tmp|opt|srv|mnt|root|Users|work|workspace|data|app|repo|private|proc|sys|boot))/|[A-Za-z]:\\"
 )
 _METHOD = re.compile(
-    r"^[A-Z]\w*\.(?:diff|env|log|db|conf|patch|lock|r|c|h|pl|swift|go|sql|log|zip|lock)$|^\w+\.[A-Z][a-z]+$"
+    r"^[A-Z]\w*\.(?:diff|env|log|db|conf|patch|lock|r|c|h|pl|swift|go|sql|zip)$"
+    r"|^\w+\.(?:Log|Diff|Lock|Go|Env|Conf|Patch|Db|Sql)$"
 )
 _NOT_TOUCHED = ("/dev/", "/usr/bin/env", "/bin/")
 _MEDIA_TYPE = re.compile(r"(?:application|text|image|audio|video|multipart)/[a-z0-9.+-]+$")
@@ -136,7 +137,7 @@ def is_path(text: str) -> bool:
 def clean(path: str) -> str:
     """Return a path without quotes and spaces around it, or "" when it cannot be one."""
     path = path.strip().strip("\"'`")
-    if not path or len(path) > _LONGEST or "\n" in path or path in {".", "..", "/", "-", "~", "*"}:
+    if not path or len(path) > _LONGEST or len(path.splitlines()) > 1 or path in {".", "..", "/", "-", "~", "*"}:
         return ""
     return path.removeprefix("./") or ""
 

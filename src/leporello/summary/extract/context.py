@@ -6,9 +6,9 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from leporello.summary.extract.names import names_in
+from leporello.summary.extract.names import Names
 from leporello.summary.template import Sections, file_line
-from leporello.summary.template.update import times
+from leporello.summary.template.update import name_line, not_renewed, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -37,6 +37,7 @@ _ACTION_WORTH = {
     "searched": 2,
     "listed": 1,
 }
+_WORKED_ON = 3  # what is worth less, such as a hit of a search, may be another name of the same file
 _PLURALS = {
     "url": "urls", "uuid": "uuids", "hash": "hashes", "id": "ids", "version": "versions", "amount": "amounts",
     "address": "addresses", "number": "numbers", "pair": "numbers", "setting": "settings",
@@ -47,9 +48,9 @@ _COUNTED = re.compile(r" \((\d+)×\)$")
 _NAMED = re.compile(r"(?P<name>[^:=\"]{1,44}): (?P<value>\S.*)")
 
 
-def exact(turns: Sequence[Turn], artifacts: Artifacts, budget_tokens: int) -> Sections:
+def exact_sections(turns: Sequence[Turn], artifacts: Artifacts, budget_tokens: int) -> Sections:
     """Write files, names, values and errors, of each the least important first; nothing is told twice."""
-    names = names_in(turns)
+    names = Names(turns)
     files = _files(artifacts, names.said_paths)
     values = _values(artifacts, budget_tokens)
     of_files, others = names.under([trace.text for trace in files], budget_tokens // _TOKENS_PER_NAME)
@@ -61,7 +62,7 @@ def exact(turns: Sequence[Turn], artifacts: Artifacts, budget_tokens: int) -> Se
             file_line(trace.text, ", ".join([*of_files.get(trace.text, ()), *_what_happened(trace)])) for trace in files
         ),
         critical=(
-            *(f"{name}: {', '.join(words)}" for name, words in named.items()),
+            *(name_line(name, words) for name, words in named.items()),
             *_value_lines(trace for trace in values if trace.text not in known),
             *(_error_line(trace) for trace in artifacts.errors[-_MOST_ERRORS:]),
         ),
@@ -72,12 +73,10 @@ def _files(artifacts: Artifacts, said: Collection[str]) -> list[FileTrace]:
     """Return the files that something happened to or that somebody named, each once; no paths out of listings."""
     acted = [trace for trace in artifacts.files if trace.actions]
     endings = {ending for trace in acted for ending in _endings(trace.text)}
-    wanted = [
-        trace
-        for trace in artifacts.files
-        if (trace.actions or trace.text in said or trace.bulk <= _LISTING) and trace.text not in endings
-    ]
-    return sorted(wanted, key=_file_worth)[-_MOST_FILES:]
+    worked_on = [trace for trace in acted if _worth(trace) >= _WORKED_ON or trace.text not in endings]
+    named = [trace for trace in artifacts.files if trace.text in said or trace.bulk <= _LISTING]
+    worked_on += [trace for trace in named if not trace.actions and trace.text not in endings]
+    return sorted(worked_on, key=_file_worth)[-_MOST_FILES:]
 
 
 def _values(artifacts: Artifacts, budget_tokens: int) -> list[ValueTrace]:
@@ -118,8 +117,11 @@ def _endings(path: str) -> Iterable[str]:
 
 
 def _file_worth(trace: FileTrace) -> tuple[float, int, str]:
-    worth = max((_ACTION_WORTH.get(action, 0) for action, _ in trace.actions), default=0)
-    return worth - math.log10(max(1, trace.bulk)) / 2, trace.last, trace.text
+    return _worth(trace) - math.log10(max(1, trace.bulk)) / 2, trace.last, trace.text
+
+
+def _worth(trace: FileTrace) -> int:
+    return max((_ACTION_WORTH.get(action, 0) for action, _ in trace.actions), default=0)
 
 
 def _what_happened(trace: FileTrace) -> list[str]:
@@ -151,7 +153,8 @@ def merge_values(old: Iterable[str], new: Iterable[str]) -> tuple[str, ...]:
     """Join lines of Critical Context: values with one name stand on one line, a line that comes up again is recent."""
     groups: dict[str, dict[str, None]] = {}
     counts: dict[str, int] = {}
-    for line in (*old, *new):
+    new = list(new)
+    for line in (*not_renewed(old, new), *new):
         name, values, count = _taken_apart(line)
         known = groups.pop(name, {})
         for value in values:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leporello.summary.artifacts.files import call_actions, clean, is_path, patch_actions
+from leporello.summary.artifacts.reading import NOTICE, lines_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -22,22 +22,25 @@ if TYPE_CHECKING:
 
 WORDS_BESIDE = 3
 MOST_PER_FILE = 20
-_RECENT = 4.0  # a name in the newest turn counts so much more than one in the oldest
-_SAID, _HANDED_OVER_IN_BULK, _READ = 1.0, 0.25, 0.0
-_ENOUGH_WORDS = 2
+_RECENT = 4.0  # in the newest turn a name counts so much more than in the oldest, where it counts 1
+_SAID, _IN_BULK, _READ = 1.0, 0.1, 0.0  # a long text, pasted or written, names much besides what the work is about
 _LONGEST, _LONGEST_LISTING, _LONGEST_UNIT = 40_000, 8_000, 2_000
+_ENOUGH_WORDS = 2
+_MOST_FILES, _MOST_NAMES = 5, 40  # in one unit; more of them are a listing, and nothing that belongs together
 
+_LONGEST_TOKEN, _LONGEST_HASH = 160, 64  # what is longer is no name but data
 _TOKEN = re.compile(r"https?://[^\s\"'`<>()\[\]{}]{3,160}|[\w./~@$#+-]{3,160}")
-_PATCH = ("+++ ", "*** ")  # how a patch names the file of the lines that follow
 _NUMBER = re.compile(r"#?\$?\d[\d,.]*%?")
 _DULL = re.compile(
     r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:[a-zµ]{1,2}|min|sec|px|rem|[KMGT]i?B)|\d{1,2}(?:st|nd|rd|th)|\d{1,2}-\w{1,4}"
 )
-_IN_BULK = re.compile(r"[\d.,:TZ#$%+-]+")  # in outputs: counters and dates
+_COUNTER = re.compile(r"[\d.,:TZ#$%+-]+")  # in outputs: numbers and dates
 _HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _WORD = re.compile(r"[^\W\d_]{4,30}")
-_SHORTEST, _SHORTEST_NUMBER = 4, 4
+_SHORTEST = 4  # characters of a name, digits of a number
+_PATCH = ("+++ ", "*** ")  # how a patch names the file of the lines that follow
+_OF_PATCH = ("+", "-", " ", "@")
 _COMMON_WORDS = """
     about after again against also another async await because been before being below between bool both byte cannot
     const could default does doing done down each elif else ever every export false from func function further great
@@ -60,79 +63,108 @@ class _Passage(NamedTuple):
     tool: str = ""
     is_whole: bool = False
 
-    @property
-    def units(self) -> list[str]:
-        """The stretches in which things that belong together stand together: a call or the text of a file, or lines."""
-        return [self.text] if self.is_whole else self.text.splitlines()
+    def units(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """Yield the stretches in which things that belong together stand together, with the files they are about.
+
+        That is a call, the text of a file, or a line; of a very long line, a part.
+        """
+        if self.is_whole:
+            yield self.text, self.files
+            return
+        about = self.files
+        for line in self.text.splitlines():
+            if line.startswith(_PATCH):
+                about = tuple(path for _, path in patch_actions(line))
+            elif not line.startswith(_OF_PATCH):
+                about = self.files
+            for part in _parts(line):
+                yield part, about
 
 
 class Names:
     """The names of a conversation: how salient each is, the files it was named with, and the words beside it."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns: Sequence[Turn]) -> None:
         self._said: dict[str, float] = defaultdict(float)
         self._read: dict[str, float] = defaultdict(float)
         self._files: dict[str, Counter[str]] = defaultdict(Counter)
         self._beside: dict[str, Counter[str]] = defaultdict(Counter)
+        self._known: dict[str, str] = {}
+        newest = max((turn.at for turn in turns), default=0) or 1
+        for passage in _passages(turns):
+            self._count(passage, 1 + _RECENT * passage.at / newest)
 
     @property
     def said_paths(self) -> set[str]:
         """The paths that somebody said or handed to a tool."""
         return set(filter(is_path, self._said))
 
-    def read(self, passage: _Passage, recency: float) -> None:
-        """Count the names of a passage; `recency` is 0 for the oldest turn and 1 for the newest."""
-        salience = self._said if passage.weight else self._read
-        weight = (passage.weight or 1.0) * (1 + _RECENT * recency)
-        about = passage.files
-        for unit in passage.units:
-            if unit.startswith(_PATCH):
-                about = tuple(path for _, path in patch_actions(unit))
-            found = _names(unit) if passage.weight else {name for name in _names(unit) if not _IN_BULK.fullmatch(name)}
-            if not found:
-                continue
-            files = about or tuple(filter(is_path, found))
-            words = _words(f"{passage.tool}\n{unit}", found) if len(unit) <= _LONGEST_UNIT else set()
-            for name in found:
-                salience[name] += weight
-                self._files[name].update(files)
-                self._beside[name].update(words)
-
-    def _rank(self, name: str) -> tuple[float, float, str]:
-        """Return the place in the order: what was said comes before whatever was only read."""
-        return -self._said.get(name, 0.0), -self._read.get(name, 0.0), name
-
     def beside(self, name: str) -> list[str]:
         """Return the words that stood beside a name most often."""
-        found = self._beside[name]
+        found = self._beside.get(name, Counter())
         return sorted(found.keys() - {name}, key=lambda word: (-found[word], word))[:WORDS_BESIDE]
 
     def under(self, files: Sequence[str], most: int) -> tuple[dict[str, list[str]], list[str]]:
         """Return the most salient names, at most so many: those of each of these files, and those of none."""
         whole = _whole_paths(files)
-        of_files: dict[str, list[str]] = {}
+        of_files: dict[str, list[str]] = defaultdict(list)
         others: list[str] = []
         names = [name for name in self._said.keys() | self._read.keys() if not is_path(name)]
-        for name in sorted(names, key=self._rank)[:most]:
-            found: Counter[str] = Counter()
-            for path, count in self._files[name].items():
-                if path in whole:
-                    found[whole[path]] += count
-            home = max(found, key=lambda path: (found[path], path), default="")
-            if not home:
-                others.append(name)
-            elif len(of_files.setdefault(home, [])) < MOST_PER_FILE:
-                of_files[home].append(name)
+        for name in sorted(names, key=self._rank):
+            home = self._home(name, whole)
+            told = len(of_files[home]) < MOST_PER_FILE if home else bool(self._beside.get(name))
+            if told and most > 0:
+                (of_files[home] if home else others).append(name)
+                most -= 1
         return of_files, others
 
+    def _rank(self, name: str) -> tuple[float, float, str]:
+        """Return the place in the order: what was said comes before whatever was only read."""
+        return -self._said.get(name, 0.0), -self._read.get(name, 0.0), name
 
-def names_in(turns: Sequence[Turn]) -> Names:
-    """Find the names that were said, handed to a tool, or read."""
-    names = Names()
-    newest = max((turn.at for turn in turns), default=0) + 1
-    for passage in _passages(turns):
-        names.read(passage, passage.at / newest)
-    return names
+    def _home(self, name: str, whole: dict[str, str]) -> str:
+        """Return the file that a name was used with most often, or ""."""
+        found: Counter[str] = Counter()
+        for path, count in self._files.get(name, Counter()).items():
+            if path in whole:
+                found[whole[path]] += count
+        return max(found, key=lambda path: (found[path], path), default="")
+
+    def _count(self, passage: _Passage, recency: float) -> None:
+        salience = self._said if passage.weight else self._read
+        weight = (passage.weight or 1.0) * recency
+        for unit, about in passage.units():
+            found = self._names(unit)
+            if not passage.weight:
+                found = [name for name in found if not _COUNTER.fullmatch(name)]
+            files = about or [name for name in found if is_path(name)]
+            together = len(found) <= _MOST_NAMES and len(unit) <= _LONGEST_UNIT
+            words = _words(f"{passage.tool}\n{unit}", found) if found and together else ()
+            for name in found:
+                salience[name] += weight
+                if len(files) <= _MOST_FILES:
+                    self._files[name].update(files)
+                if words:
+                    self._beside[name].update(words)
+
+    def _names(self, text: str) -> list[str]:
+        """Return the names in a text, each once."""
+        tokens = dict.fromkeys(_TOKEN.findall(text))
+        for token in tokens:
+            if token not in self._known:
+                self._known[token] = _name(token)
+        return list(dict.fromkeys(name for token in tokens if (name := self._known[token])))
+
+
+def _parts(line: str) -> Iterator[str]:
+    """Cut a line that is too long for a unit, at a space where there is one."""
+    start = 0
+    while len(line) - start > _LONGEST_UNIT:
+        space = line.rfind(" ", start + 1, start + _LONGEST_UNIT)
+        stop = space if space > 0 else start + _LONGEST_UNIT
+        yield line[start:stop]
+        start = stop
+    yield line[start:]
 
 
 def _whole_paths(paths: Iterable[str]) -> dict[str, str]:
@@ -151,17 +183,23 @@ def _passages(turns: Iterable[Turn]) -> Iterator[_Passage]:
     about: dict[str, tuple[str, ...]] = {}
     for turn in turns:
         if turn.text:
-            yield _Passage(turn.at, turn.text[:_LONGEST], _SAID)
+            weight = _READ if turn.role == NOTICE else _weight(turn.text)
+            yield _Passage(turn.at, turn.text[:_LONGEST], weight)
         for call in turn.calls:
-            paths = dict.fromkeys(path for _, given in call_actions(call) if (path := clean(given)))
-            files = about[call.id] = tuple(paths) if len(paths) == 1 else ()
+            paths = tuple(dict.fromkeys(path for _, given in call_actions(call) if (path := clean(given))))
+            files: tuple[str, ...] = paths if len(paths) == 1 else ()
+            about[call.id] = files if call.id else ()
             text = "\n".join(_leaves(call.arguments)) or call.raw
-            weight = _SAID if len(text) <= _LONGEST_UNIT else _HANDED_OVER_IN_BULK
+            weight = _weight(text)
             yield _Passage(turn.at, text[:_LONGEST], weight, files, call.name, bool(files) or weight == _SAID)
         for result in turn.results:
             files = about.get(result.call_id, ())
             text = result.text[: _LONGEST if files else _LONGEST_LISTING]
             yield _Passage(turn.at, text, _READ, files, is_whole=bool(files))
+
+
+def _weight(text: str) -> float:
+    return _SAID if len(text) <= _LONGEST_UNIT else _IN_BULK
 
 
 def _leaves(value: Any) -> Iterator[str]:
@@ -170,19 +208,14 @@ def _leaves(value: Any) -> Iterator[str]:
         for item in value.values() if isinstance(value, dict) else value:
             yield from _leaves(item)
     elif value is not None and not isinstance(value, bool):
-        yield str(value)
+        yield lines_of(value)
 
 
-def _names(text: str) -> set[str]:
-    """Return the names in a text."""
-    return {name for name in map(_name, set(_TOKEN.findall(text))) if name}
-
-
-@lru_cache(maxsize=65_536)
 def _name(token: str) -> str:
     """Return the name that a token holds, or ""."""
     name = token.rstrip(".,;:-'\"/").removeprefix("./") if "/" in token else token.strip(".,;:-'\"@$#+~")
-    return name if _is_name(name) else ""
+    is_data = len(token) >= _LONGEST_TOKEN or (len(name) > _LONGEST_HASH and name.isalnum())
+    return name if not is_data and _is_name(name) else ""
 
 
 def _is_name(text: str) -> bool:
@@ -190,17 +223,17 @@ def _is_name(text: str) -> bool:
     if len(text) < _SHORTEST or _DULL.fullmatch(text):
         return False
     if _NUMBER.fullmatch(text):
-        return sum(map(str.isdigit, text)) >= _SHORTEST_NUMBER or "." in text
+        return sum(map(str.isdigit, text)) >= _SHORTEST or "." in text
     if "/" in text:
-        return is_path(text) or text.startswith("http")
+        return is_path(text) or text.startswith(("http://", "https://"))
     has_digit = any(map(str.isdigit, text)) and any(map(str.isalpha, text))
     return "_" in text.strip("_") or has_digit or bool(_HUMPS.search(text) or _DOTTED.fullmatch(text))
 
 
-def _words(unit: str, names: Iterable[str]) -> set[str]:
+def _words(unit: str, names: Sequence[str]) -> set[str]:
     """Return the words that tell what a unit is about; where there are too few, the names in it do."""
     text = unit
-    for name in names:
+    for name in sorted(names, key=lambda name: (-len(name), name)):
         text = text.replace(name, " ")
     words = {word for word in map(str.lower, _WORD.findall(text)) if word not in _COMMON}
     return words if len(words) >= _ENOUGH_WORDS else words.union(names)

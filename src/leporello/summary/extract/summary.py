@@ -66,7 +66,7 @@ def _filled(turns: Sequence[Turn], older: Outline, budget: int, focus: Sequence[
     """Fill the template from the turns alone; the oldest of very many are searched in outline."""
     story = read_story(turns)
     artifacts = collect_turns((turn for turn in turns if turn.at >= older.stop), older)
-    exact = context.exact([turn for turn in turns if turn.at >= older.stop], artifacts, budget)
+    exact = context.exact_sections([turn for turn in turns if turn.at >= older.stop], artifacts, budget)
     blocked = progress.blocked(story, artifacts)
     filled = Sections(
         goal=tuple(_goal(story, budget)),

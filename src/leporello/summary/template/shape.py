@@ -95,7 +95,7 @@ def parse(text: str) -> Sections:
     """Read a summary, however a model has written it; what stands under an unknown heading goes to Critical Context."""
     found: dict[str, list[str]] = {name: [] for name in NAMES}
     place, fenced = _Place(), False
-    for raw in _unwrapped(text).splitlines():
+    for raw in _unwrapped(text).split("\n"):
         if _FENCE.match(raw):
             fenced = not fenced
             continue

@@ -16,7 +16,8 @@ _FILE_NOTE = re.compile(r"`? (?:—|–|-) |`?: |`? (?=\()")
 _HAPPENED = re.compile(r"(created|written|deleted|moved|run|read|listed|searched|in errors)(?: (\d+)×)?$")
 _WORD = re.compile(r"[A-Za-z0-9_./-]{2,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 _ENOUGH_SHARED = 0.6
-_NOTE_LENGTH = 240
+_NOTE_LENGTH = 400
+_NAME_LINE = re.compile(r"(?P<name>\S+) \((?P<words>[^\s()×]+(?:, [^\s()×]+){0,2})\)")
 
 
 def merge(old: Sections, new: Sections) -> Sections:
@@ -38,7 +39,7 @@ def merge(old: Sections, new: Sections) -> Sections:
             decisions=unique([*old.decisions, *new.decisions]),
             files=_merged_files([*old.files, *new.files]),
             next_steps=unique(new.next_steps or _not_covered(old.next_steps, new.done)),
-            critical=_added_up([*old.critical, *new.critical]),
+            critical=_added_up([*not_renewed(old.critical, new.critical), *new.critical]),
         )
     )
 
@@ -65,15 +66,28 @@ def _merged_files(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def _joined(clauses: list[str]) -> str:
+    """Add up what happened; of what is said, the newest clauses stay."""
     said: list[str] = []
     happened: dict[str, int] = {}
     for clause in clauses:
         match = _HAPPENED.match(clause)
         if match:
             happened[match[1]] = happened.get(match[1], 0) + int(match[2] or 1)
-        elif clause not in said and len(clause) + sum(map(len, said)) <= _NOTE_LENGTH:
+    for clause in reversed(clauses):
+        if not _HAPPENED.match(clause) and clause not in said and len(clause) + sum(map(len, said)) <= _NOTE_LENGTH:
             said.append(clause)
-    return ", ".join([*said, *(times(what, count) for what, count in happened.items())])
+    return ", ".join([*reversed(said), *(times(what, count) for what, count in happened.items())])
+
+
+def name_line(name: str, words: Iterable[str]) -> str:
+    """Write a name with words that stood beside it."""
+    return f"{name} ({', '.join(words)})"
+
+
+def not_renewed(old: Iterable[str], new: Iterable[str]) -> list[str]:
+    """Return the older lines without those of names that a newer line tells of."""
+    renewed = {match["name"] for line in new if (match := _NAME_LINE.fullmatch(line))}
+    return [line for line in old if not ((match := _NAME_LINE.fullmatch(line)) and match["name"] in renewed)]
 
 
 def times(what: str, count: int) -> str:
