@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from leporello.summary.extract.names import Names
 from leporello.summary.template import Sections, file_line
-from leporello.summary.template.update import name_line, not_renewed, times
+from leporello.summary.template.shape import name_line
+from leporello.summary.template.update import not_renewed, times
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

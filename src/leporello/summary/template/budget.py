@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from leporello.summary.template.shape import NAMES, Sections, render
+from leporello.summary.template.shape import NAMES, Sections, name_in, render
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ def trim(sections: Sections, budget_tokens: int, *, focus: Iterable[str] = ()) -
     """Shorten a summary to a token budget, the least important and oldest lines first, and say how many are left out.
 
     What was done, decided and planned goes before files, exact values, errors and constraints; the latest goal and
-    lines that hold a word of `focus` go last. A file that was only named counts as little as a decision. A line that
-    would fill the budget alone is cut, visibly.
+    lines that hold a word of `focus` go last. A file that was only named counts as little as a decision, and names that
+    belong to no file go before what is exact. A line that would fill the budget alone is cut, visibly.
     """
     if count_text(render(sections)) <= budget_tokens:
         return sections
@@ -118,7 +118,7 @@ def _rank(section: str, age: int, text: str, focus: Collection[str]) -> tuple[in
     if focus and any(word in text.casefold() for word in focus):
         return 2, weight
     if section in _EXACT:
-        return int(not named_only), weight
+        return int(not (named_only or name_in(text))), weight
     newest = age < _NEWEST_KEPT[section]
     return int(newest), _NEWEST_IMPORTANCE / (1 + age / _HALF_LIFE) if newest else weight
 

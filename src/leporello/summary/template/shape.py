@@ -62,6 +62,7 @@ _HASHES = re.compile(r"\s{0,3}(?P<level>#{1,6})\s+(?P<title>[^\n]*?)[\s#]*$")
 _BOLD = re.compile(r"\s*(?:\d{1,2}[.)]\s+)?(?:\*\*|__)(?P<title>[^*_:：]{2,40})[:：]?(?:\*\*|__)\s*[:：]?(?P<rest>.*)$")
 _PLAIN = re.compile(r"(?P<title>[A-Za-z][A-Za-z &-]{2,40}):\s*$")
 _BULLET = re.compile(r"\s*(?:[-*•]|\d{1,3}[.)])\s+")
+_NAME_LINE = re.compile(r"(?P<name>\S+) \([^\s()×]+(?:, [^\s()×]+){0,2}\)")
 _NOTHING = frozenset(
     {"", "none", "none yet", "none so far", "n/a", "na", "nothing", "nothing yet", "无", "没有", "暂无"}
 )
@@ -120,6 +121,17 @@ def unique(lines: Iterable[str]) -> tuple[str, ...]:
 def line_key(line: str) -> str:
     """Return what makes two lines the same: the text without case, spacing and closing punctuation."""
     return " ".join(line.casefold().split()).rstrip(".。!！;； ")
+
+
+def name_line(name: str, words: Iterable[str]) -> str:
+    """Write a name with words that stood beside it."""
+    return f"{name} ({', '.join(words)})"
+
+
+def name_in(line: str) -> str:
+    """Return the name that such a line tells of; "" for any other line."""
+    match = _NAME_LINE.fullmatch(line)
+    return match["name"] if match else ""
 
 
 def _unwrapped(text: str) -> str:

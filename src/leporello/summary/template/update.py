@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from leporello.summary.template.budget import add_up_left_out
-from leporello.summary.template.shape import Sections, line_key, unique
+from leporello.summary.template.shape import Sections, line_key, name_in, unique
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +17,6 @@ _HAPPENED = re.compile(r"(created|written|deleted|moved|run|read|listed|searched
 _WORD = re.compile(r"[A-Za-z0-9_./-]{2,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 _ENOUGH_SHARED = 0.6
 _NOTE_LENGTH = 400
-_NAME_LINE = re.compile(r"(?P<name>\S+) \((?P<words>[^\s()×]+(?:, [^\s()×]+){0,2})\)")
 
 
 def merge(old: Sections, new: Sections) -> Sections:
@@ -79,15 +78,10 @@ def _joined(clauses: list[str]) -> str:
     return ", ".join([*reversed(said), *(times(what, count) for what, count in happened.items())])
 
 
-def name_line(name: str, words: Iterable[str]) -> str:
-    """Write a name with words that stood beside it."""
-    return f"{name} ({', '.join(words)})"
-
-
 def not_renewed(old: Iterable[str], new: Iterable[str]) -> list[str]:
     """Return the older lines without those of names that a newer line tells of."""
-    renewed = {match["name"] for line in new if (match := _NAME_LINE.fullmatch(line))}
-    return [line for line in old if not ((match := _NAME_LINE.fullmatch(line)) and match["name"] in renewed)]
+    renewed = {name_in(line) for line in new} - {""}
+    return [line for line in old if name_in(line) not in renewed]
 
 
 def times(what: str, count: int) -> str:
