@@ -39,13 +39,13 @@ SUMMARY = "- The yard was put in order, src/harbour/part.py was changed, and the
 BATCH = 2_000
 
 
-def main() -> int:
+def main(argv: list[str] | None = None) -> int:
     """Measure, print, and fail when a tool takes longer than it may."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--messages", type=int, default=LONG, metavar="N", help="the long conversation, default %(default)s"
     )
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         short = measured(Path(folder) / "short.db", SHORT)
         long = measured(Path(folder) / "long.db", arguments.messages)

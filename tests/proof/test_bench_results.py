@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 import re
+from importlib import import_module
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
+import pytest
 from benchmarks import __main__ as command
 from benchmarks.results import PUBLISHED, Result, markdown, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    import pytest
 
 TABLE = "| a | b |\n|---|---|\n| 1 | 2 |"
 RESULTS = {
@@ -56,3 +57,13 @@ def test_a_benchmark_that_breaks_down_does_not_take_the_others_with_it(monkeypat
     result = command.run("messages", None)
     assert not result.met
     assert "ZeroDivisionError" in result.printed
+
+
+@pytest.mark.parametrize("name", sorted(command.BENCHMARKS))
+def test_every_benchmark_takes_what_it_is_called_with(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    benchmark = command.BENCHMARKS[name]
+    options = ["--data", "somewhere"] if benchmark.data is not None else []
+    with pytest.raises(SystemExit) as ended:
+        import_module(f"benchmarks.{name}").main([*options, "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out

@@ -22,6 +22,7 @@ LONGEST_KEPT: Final = 200
 """Characters of a tool output that stays as it is."""
 LONGEST_READ: Final = 60_000
 """Characters at the end of an output that are searched for how the call went."""
+_TYPICAL_NOTE: Final = "lcm_expand m0000"  # most calls do not fail, and to look for how takes long
 _LONGEST_OUTCOME: Final = 80
 _LONGEST_ERROR: Final = 140
 MOST_MASKED: Final = 0.25
@@ -77,7 +78,7 @@ def zone_start(messages: Sequence[Message], end: int, budget: int, size: Callabl
     """Return where the zone before `end` begins: as many turns as the budget holds when they are masked."""
     start, used = end, 0
     for group in reversed(groups(list(messages[:end])) if budget > 0 else []):
-        used += sum(size(masked_in_zone(message)) for message in messages[group.start : group.stop])
+        used += sum(size(masked(message, _TYPICAL_NOTE)) for message in messages[group.start : group.stop])
         if used > budget:
             break
         start = group.start
