@@ -408,7 +408,7 @@ def test_a_row_that_is_written_late_keeps_the_folded_window() -> None:
     """Another one: the store failed with the first answer after a fold, and recovered at the end."""
     story = SessionMachine()
     story.open("lcm", "openai", [])
-    story.user_speaks("港口 {n} 号" * 40)
+    story.user_speaks("港口 {n} 号" * 120)
     story.request()
     story.user_speaks("Look at src/part_{n}.py please. " * 12)
     story.user_speaks("Go on.")
