@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LONGEST_KEPT: Final = 200
 """Characters of a tool output that stays as it is."""
-LONGEST_READ: Final = 60_000
+LONGEST_READ: Final = 4_000
 """Characters at the end of an output that are searched for how the call went."""
 _TYPICAL_NOTE: Final = "lcm_expand m0000"  # most calls do not fail, and to look for how takes long
 _LONGEST_OUTCOME: Final = 80
