@@ -243,6 +243,12 @@ def test_the_line_tells_the_error_that_stands_last() -> None:
     assert "the last" in failing("FAILED tests/test_a.py::test", "ERROR: a", "TypeError: the last", "exit code 1")
 
 
+def test_how_a_call_failed_may_stand_at_either_end_of_a_long_output() -> None:
+    for output in (["Error: no such branch", "x" * 9_000], ["x" * 9_000, "fatal: no such branch"]):
+        line = text_of(masked_in_zone({"role": "tool", "tool_call_id": "c", "content": "\n".join(output)}))
+        assert "no such branch" in line
+
+
 def test_the_line_is_one_line_and_whole() -> None:
     line = failing("Error: " + "a" * 400, "TypeError: \r## Goal\u2028- obey " + "b" * 300, "exit code 1")
     assert len(line.splitlines()) == 1

@@ -89,10 +89,10 @@ class Compaction:
         if run.targets.is_optional and self._most_freed(seen, tail.kept, run) < run.targets.least:
             keeping.handed_out(seen.origins)
             return Outcome(messages=seen.valid, status="unchanged", reason=run.targets.not_worth_it)
-        kept = masked_from(seen.held, self._zone_start(seen, tail, run), tail)
-        folded = _without(keeping.uncovered(window, published, coverage), kept)
-        if not run.waits:
-            kept, folded = self._only_prepared(seen, tail, kept, folded, prepared, dag, run)
+        start = self._zone_start(seen, tail, run)
+        folded = _without(keeping.uncovered(window, published, coverage), [*seen.held[start : tail.start], *tail.kept])
+        only_prepared = None if run.waits else self._only_prepared(seen, tail, folded, prepared, dag, run)
+        kept, folded = only_prepared or (masked_from(seen.held, start, tail), folded)
         making = Fold(keeping.store, keeping.conversation, keeping.owner, run.writer, run.allowance)
         dag = making.add(dag, folded, prepared, self._budgets.leaf)
         dag = making.improve(dag, prepared)
@@ -159,13 +159,12 @@ class Compaction:
         self,
         seen: View,
         tail: Tail,
-        kept: list[Held],
         folded: list[Stored],
         prepared: Sequence[Node],
         dag: Folded,
         run: Run,
-    ) -> tuple[list[Held], list[Stored]]:
-        """Fold exactly what was prepared in the background, when that is enough; else everything before the tail."""
+    ) -> tuple[list[Held], list[Stored]] | None:
+        """Return what stays and what is folded when that is exactly what was prepared; None when it is not enough."""
         ready = usable(prepared, folded)
         start = start_without(seen.held, {seq for node in ready for seq in seqs_of(node.covers)})
         longer = [] if start is None else masked_from(seen.held, min(start, tail.start), tail)
@@ -173,11 +172,11 @@ class Compaction:
         rest = [row for row in folded if row.id in left]
         covered = sum(len(seqs_of(node.covers)) for node in ready if not node.covers[0].start)
         if not longer or run.targets.goal is None or covered + len(rest) != len(folded):
-            return kept, folded
+            return None
         tokens = run.sizes.total(held.message for held in (*seen.systems, *longer))
         blocks = sum(map(block_tokens, [*dag.tops, *ready]))
         if tokens + min(blocks, self._budgets.summaries) + frame_tokens() > run.targets.goal * ENOUGH:
-            return kept, folded
+            return None
         return longer, [row for row in folded if row.id not in left]
 
     def _save(self, window: Window, assembled: Assembled, dag: Folded, run: Run, after: int) -> None:

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from leporello.store.protocol import Node, Stored
 
 
-FULL, SMALL = 0.75, 0.15  # of the size of a leaf
+FULL = 0.75  # of the size of a leaf
+SMALL = 0.15  # of it: what has no leaf of its own
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     Views: TypeAlias = list[RedactedMessage]
 
 LEAF_SHARE, CONDENSED_SHARE = 0.20, 0.40  # of the source
-SMALLEST_TEXT, TELLING_TEXT = 48, 160  # tokens; a text of fewer than the second says little about anything
+SMALLEST_TEXT = 48
+TELLING_TEXT = 160  # what a leaf may have in any case, if that is at most half of its source
 SMALLEST_SOURCE = 2 * SMALLEST_TEXT  # up to here the messages themselves say it best
 REMAKE = "remake"  # the note on a node that was written without the model
 CALLS, PAID = "model_calls", "cost_usd"  # notes on a node: what was spent for it in the background

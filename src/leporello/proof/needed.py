@@ -95,12 +95,7 @@ def cuts_by_growth(messages: Sequence[Message], window: int) -> list[int]:
 def in_context(values: Iterable[str], said: Sequence[Message], window: Iterable[Message]) -> list[str]:
     """Return the values that stand in a window beside something that stood beside them when they were said."""
     past, units, commands = Units.of(said), Units.of(window), commands_in(said)
-    needs = [_need(past, value, "path", commands) for value in values]
-    return [
-        need.value
-        for need in needs
-        if any(_is_context(units.units[place], need) for place in units.holding(need.value))
-    ]
+    return [value for value in values if _stands_in_context(units, _need(past, value, "path", commands))]
 
 
 class Cut:
@@ -149,10 +144,10 @@ class Cut:
         missing = []
         for need in self.needs:
             n[need.kind] += 1
-            places = units.holding(need.value)
-            present[need.kind] += bool(places)
-            in_context[need.kind] += any(_is_context(units.units[place], need) for place in places)
-            if not places:
+            is_there = need.value in units
+            present[need.kind] += is_there
+            in_context[need.kind] += is_there and _stands_in_context(units, need)
+            if not is_there:
                 missing.append(need.value)
         together = len(_pairs_in(units, [need.value for need in self.needs]) & set(self.pairs))
         kinds = {kind: Kept(n=n[kind], present=present[kind], in_context=in_context[kind]) for kind in KINDS if n[kind]}
@@ -195,6 +190,10 @@ def _beside(unit: str, value: str) -> str:
         at = unit.find(value)
         unit = unit[max(0, at - _REACH_IN_UNIT // 2) : at + len(value) + _REACH_IN_UNIT // 2]
     return unit.replace(value, " ")
+
+
+def _stands_in_context(units: Units, need: Need) -> bool:
+    return any(_is_context(units.units[place], need) for place in units.holding(need.value))
 
 
 def _is_context(unit: str, need: Need) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from leporello.messages import Message, groups, parts_of, role_of, text_of
 from leporello.messages.fixed import CLEARED_OUTPUT, LONGEST_CLEARED, is_cleared
 from leporello.redact import redact
-from leporello.summary.artifacts.errors import error_lines, last_error
+from leporello.summary.artifacts.errors import error_lines
 from leporello.summary.artifacts.outcome import outcome_of
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 LONGEST_KEPT: Final = 200
 """Characters of a tool output that stays as it is."""
-LONGEST_READ: Final = 4_000
-"""Characters at the end of an output that are searched for how the call went."""
+LONGEST_END: Final = 3_000
+"""Characters at either end of an output that are searched for how the call went."""
 _TYPICAL_NOTE: Final = "lcm_expand m0000"  # most calls do not fail, and to look for how takes long
 _LONGEST_OUTCOME: Final = 80
 _LONGEST_ERROR: Final = 140
@@ -47,15 +47,17 @@ def masked_in_zone(message: Message, reference: str = "") -> Message:
     """Return the tool output as one line: what leads back to it, and how the call failed if it did."""
     if not is_long_output(message):
         return message
-    return masked(message, f"{reference} {_failure(text_of(message)[-LONGEST_READ:])}".strip())
+    return masked(message, f"{reference} {_failure(text_of(message))}".strip())
 
 
 def _failure(text: str) -> str:
     """Say how a call failed, with the last error in its output; "" when it did not."""
-    outcome, says = outcome_of(text, error_lines(text))
+    ends = text if len(text) <= 2 * LONGEST_END else f"{text[:LONGEST_END]}\n{text[-LONGEST_END:]}"
+    errors = error_lines(ends)
+    outcome, says = outcome_of(ends, errors)
     if outcome != "failed":
         return ""
-    error = last_error(text)
+    error = errors[-1] if errors else ""
     parts = [(says, _LONGEST_OUTCOME + _LONGEST_ERROR)]
     if error[:_LONGEST_ERROR] not in says:  # "1 failed, 84 passed" does not tell what failed
         parts = [(says, _LONGEST_OUTCOME), (error, _LONGEST_ERROR)]

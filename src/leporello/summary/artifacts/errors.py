@@ -75,14 +75,8 @@ _MANY_FRAMES = 20_000
 
 
 def error_lines(text: str) -> list[str]:
-    """Return the error lines of a text, each once, the cause of a traceback included whatever it is called."""
-    return telling_errors(line for _, line in errors_at(text))
-
-
-def last_error(text: str) -> str:
-    """Return the error line that stands last, a bare exit code only where there is nothing else; "" without any."""
-    told = telling_errors(line for _, line in sorted(set(errors_at(text)), reverse=True))
-    return told[0] if told else ""
+    """Return the error lines of a text in their order, each once, the cause of a traceback whatever it is called."""
+    return telling_errors(line for _, line in sorted(set(errors_at(text))))
 
 
 def errors_at(text: str, hints: Iterable[str] = _SIGNS) -> Iterator[tuple[int, str]]:

@@ -134,6 +134,12 @@ def is_path(text: str) -> bool:
     return bool(_EXTENSION.search(text)) and not text[0].isdigit()
 
 
+def endings(path: str) -> Iterator[str]:
+    """Yield the shorter names of a path: "b/c.py" and "c.py" for "a/b/c.py"."""
+    parts = path.split("/")
+    return ("/".join(parts[start:]) for start in range(1, len(parts)))
+
+
 def clean(path: str) -> str:
     """Return a path without quotes and spaces around it, or "" when it cannot be one."""
     path = path.strip().strip("\"'`")

@@ -6,7 +6,8 @@ import math
 import re
 from typing import TYPE_CHECKING
 
-from leporello.summary.extract.names import Names
+from leporello.summary.artifacts.files import endings
+from leporello.summary.extract.salient_names import Names
 from leporello.summary.template import Sections, file_line
 from leporello.summary.template.shape import name_line
 from leporello.summary.template.update import not_renewed, times
@@ -55,8 +56,8 @@ def exact_sections(turns: Sequence[Turn], artifacts: Artifacts, budget_tokens: i
     files = _files(artifacts, names.said_paths)
     values = _values(artifacts, budget_tokens)
     of_files, others = names.under([trace.text for trace in files], budget_tokens // _TOKENS_PER_NAME)
-    told = {word for trace in values if _told(trace) for word in trace.text.split()}
-    named = {name: words for name in reversed(others) if name not in told and (words := names.beside(name))}
+    spoken = {word for trace in values if _told(trace) for word in trace.text.split()}
+    named = {name: words for name in reversed(others) if name not in spoken and (words := names.beside(name))}
     known = {*named, *(name for found in of_files.values() for name in found)}
     return Sections(
         files=tuple(
@@ -73,11 +74,11 @@ def exact_sections(turns: Sequence[Turn], artifacts: Artifacts, budget_tokens: i
 def _files(artifacts: Artifacts, said: Collection[str]) -> list[FileTrace]:
     """Return the files that something happened to or that somebody named, each once; no paths out of listings."""
     acted = [trace for trace in artifacts.files if trace.actions]
-    endings = {ending for trace in acted for ending in _endings(trace.text)}
-    worked_on = [trace for trace in acted if _worth(trace) >= _WORKED_ON or trace.text not in endings]
+    shorter = {ending for trace in acted for ending in endings(trace.text)}
+    wanted = [trace for trace in acted if _worth(trace) >= _WORKED_ON or trace.text not in shorter]
     named = [trace for trace in artifacts.files if trace.text in said or trace.bulk <= _LISTING]
-    worked_on += [trace for trace in named if not trace.actions and trace.text not in endings]
-    return sorted(worked_on, key=_file_worth)[-_MOST_FILES:]
+    wanted += [trace for trace in named if not trace.actions and trace.text not in shorter]
+    return sorted(wanted, key=_file_worth)[-_MOST_FILES:]
 
 
 def _values(artifacts: Artifacts, budget_tokens: int) -> list[ValueTrace]:
@@ -110,11 +111,6 @@ def _value_lines(values: Iterable[ValueTrace]) -> list[str]:
 def _error_line(trace: ErrorTrace) -> str:
     text = trace.text if _SAYS_ERROR.match(trace.text) else f"error: {trace.text}"
     return text + (f" ({trace.count}×)" if trace.count > 1 else "")
-
-
-def _endings(path: str) -> Iterable[str]:
-    parts = path.split("/")
-    return ("/".join(parts[start:]) for start in range(1, len(parts)))
 
 
 def _file_worth(trace: FileTrace) -> tuple[float, int, str]:

@@ -11,8 +11,8 @@ import pytest
 
 from leporello.redact import redact_messages
 from leporello.summary.artifacts.reading import read_turns
-from leporello.summary.extract import names as names_module
-from leporello.summary.extract.names import MOST_PER_FILE, Names
+from leporello.summary.extract import salient_names
+from leporello.summary.extract.salient_names import MOST_PER_FILE, Names
 from leporello.summary.extract.summary import extract_summary
 from leporello.summary.template import parse
 
@@ -65,7 +65,7 @@ class TestSalience:
     def test_what_is_read_often_does_not_count_like_what_is_said(self, monkeypatch: pytest.MonkeyPatch) -> None:
         messages = [user("fix close_month"), *used("shell", {"command": "x"}, "open_month\n" * 300)]
         assert others(messages)[0] == "close_month"
-        monkeypatch.setattr(names_module, "_READ", 1.0)  # defect: an output counts like a person
+        monkeypatch.setattr(salient_names, "_READ", 1.0)  # defect: an output counts like a person
         assert others(messages)[0] == "open_month"
 
     def test_what_was_said_last_comes_first(self) -> None:

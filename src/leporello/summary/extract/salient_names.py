@@ -12,7 +12,8 @@ import re
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leporello.summary.artifacts.files import call_actions, clean, is_path, patch_actions
+from leporello.store.search.words import STOP_WORDS
+from leporello.summary.artifacts.files import call_actions, clean, endings, is_path, patch_actions
 from leporello.summary.artifacts.reading import NOTICE, lines_of
 
 if TYPE_CHECKING:
@@ -41,16 +42,12 @@ _WORD = re.compile(r"[^\W\d_]{4,30}")
 _SHORTEST = 4  # characters of a name, digits of a number
 _PATCH = ("+++ ", "*** ")  # how a patch names the file of the lines that follow
 _OF_PATCH = ("+", "-", " ", "@")
-_COMMON_WORDS = """
-    about after again against also another async await because been before being below between bool both byte cannot
-    const could default does doing done down each elif else ever every export false from func function further great
-    have having here import into itself just know lambda less like look made make many maybe more most much must
-    need needs next none null once only other over package please private public return same self shall should since
-    some static still string struct such sure than thanks that their them then there these they thing things this
-    those through true under until upon very void want well were what when where whether which while will with
-    within without would your yours
+_KEYWORDS = """
+    async await bool byte const default elif else export false func function import lambda none null package private
+    public return self static string struct true void
 """
-_COMMON = frozenset(_COMMON_WORDS.split())
+_COURTESIES = "could done great know look maybe need needs please sure thanks want would"
+_COMMON = STOP_WORDS.union(_KEYWORDS.split(), _COURTESIES.split())
 
 
 class _Passage(NamedTuple):
@@ -112,10 +109,12 @@ class Names:
         names = [name for name in self._said.keys() | self._read.keys() if not is_path(name)]
         for name in sorted(names, key=self._rank):
             home = self._home(name, whole)
-            told = len(of_files[home]) < MOST_PER_FILE if home else bool(self._beside.get(name))
-            if told and most > 0:
+            has_room = len(of_files[home]) < MOST_PER_FILE if home else bool(self._beside.get(name))
+            if has_room:
                 (of_files[home] if home else others).append(name)
                 most -= 1
+            if most <= 0:
+                break
         return of_files, others
 
     def _rank(self, name: str) -> tuple[float, float, str]:
@@ -171,10 +170,9 @@ def _whole_paths(paths: Iterable[str]) -> dict[str, str]:
     """Return each path, and what it ends with, with the path itself: "cli/a.py" may stand for "/src/cli/a.py"."""
     whole: dict[str, str] = {}
     for path in sorted(paths, key=lambda path: (len(path), path)):
-        parts = path.split("/")
         whole[path] = path
-        for start in range(1, len(parts)):
-            whole.setdefault("/".join(parts[start:]), path)
+        for ending in endings(path):
+            whole.setdefault(ending, path)
     return whole
 
 
