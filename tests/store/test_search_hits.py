@@ -14,6 +14,7 @@ from hypothesis import given, settings, strategies as st
 from leporello.errors import QueryError
 from leporello.store import Candidate, SearchFilter, open_store
 from leporello.store.search import FTS_DDL, parse, prepared_text, search
+from leporello.store.search.hits import BLOCK
 from leporello.store.search.rank import Statistics, ranked
 
 if TYPE_CHECKING:
@@ -129,6 +130,18 @@ def test_what_is_written_alike_comes_before_other_forms(store: Store) -> None:
     assert hits(store, "painting")[0].id == first
 
 
+@pytest.mark.parametrize("query", ["/messages", ".env", "--fast", "@deprecated", "$HOME", "C++", "#heading"])
+def test_what_is_written_with_marks_is_found_among_many_that_have_the_bare_word(
+    store: Store, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    word = query.strip("/.-@$+#")
+    first, *_ = store.append(TALK, [said(f"it is {query} here"), *(said(f"{n} {word} elsewhere") for n in range(300))])
+    assert hits(store, query)[0].id == first
+    # Planted: blocks as small as those of a plain word.
+    monkeypatch.setattr("leporello.store.search.hits.LITERAL_BLOCK", BLOCK)
+    assert first not in {hit.id for hit in hits(store, query)}
+
+
 def test_quotes_allow_no_other_form(store: Store) -> None:
     store.append(TALK, [said("he was painting the wall"), *(said(f"painted the walls {n}") for n in range(200))])
     assert [hit.snippet for hit in hits(store, '"painting the wall"')] == ["he was painting the wall"]
@@ -219,9 +232,9 @@ def pages(store: Store, text: str, *, between: Callable[[], object] = lambda: No
 
 
 @pytest.mark.parametrize("sort", ["relevance", "recency"])
-@pytest.mark.parametrize("query", ["deployment", "deployment fails", '"deployment fails"'])
+@pytest.mark.parametrize("query", ["deployment", "deployment fails", '"deployment fails"', "+deployment"])
 def test_pages_hold_every_hit_once_while_messages_arrive(store: Store, query: str, sort: str) -> None:
-    ids = store.append(TALK, [said(f"deployment fails {'again ' * (n % 7)}{n}") for n in range(130)])
+    ids = store.append(TALK, [said(f"{'+' * (n % 3)}deployment fails {'again ' * (n % 7)}{n}") for n in range(130)])
     found = pages(store, query, sort=sort, limit=11, between=lambda: store.append(TALK, [said("deployment fails now")]))
     assert sorted(hit.id for hit in found) == sorted(ids)
     assert [hit.rank for hit in found] == list(range(1, 131))

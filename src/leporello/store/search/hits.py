@@ -1,7 +1,8 @@
 """Searching: from a text to a page of hits.
 
 An exact search ranks the newest hits of all its words; older ones follow in blocks, so that a word that is everywhere
-costs no more than a rare one. A question ranks the best hits of its rarer words together with what stands around them
+costs no more than a rare one. `/users` and `.env` are common words to the index: there what has them as they are
+written comes first, among many more of the newest. A question ranks the best hits of its rarer words together with what stands around them
 (`answer`).
 A search that asks for newest first is not ranked at all.
 """
@@ -20,7 +21,7 @@ from leporello.store.search.answer import Asked, answered, as_candidate
 from leporello.store.search.cursor import Cursor, decode, encode, name_of
 from leporello.store.search.prepare import plain_text
 from leporello.store.search.query import Query, parse
-from leporello.store.search.rank import Ranked, Statistics, exactness, ranked
+from leporello.store.search.rank import Ranked, Statistics, exactness, ranked, written_in
 from leporello.store.search.regex import Expression, OutOfTimeError
 from leporello.store.search.scan import in_batches, newest_messages
 from leporello.store.search.snippet import around, snippet
@@ -35,8 +36,10 @@ REGEX_SECONDS: Final = 2.0
 
 BLOCK: Final = 32
 """Hits of an exact search that are ranked together."""
-MOST_BLOCKS: Final = 32
-"""Blocks that are read for one page, when few of the hits are literal."""
+LITERAL_BLOCK: Final = 16 * BLOCK
+"""Hits among which those come first that have the query as it is written, when it is written with marks."""
+MOST_READ: Final = 32 * BLOCK
+"""Hits that are read for one page, when few of them are literal."""
 
 _TELLING: Final = 24
 """Characters by which a place is found again in a text from which secrets were taken."""
@@ -133,10 +136,26 @@ def _exact(asked: _Search) -> SearchResult | None:
     terms = dict.fromkeys(stem for phrase in asked.query.phrases for stem in phrase.stems if several)
     messages, counts = asked.store.term_counts(list(terms), newest=asked.cursor.newest)
     statistics = Statistics(messages=messages, counts=counts)
-    result = _in_blocks(
-        asked, asked.query.match_exact(), lambda block: ranked(asked.query, block, statistics, question=False)
-    )
-    return result if result.hits or not asked.query.loose else None
+    query = asked.query
+
+    def in_order(block: Sequence[Candidate]) -> Iterator[Ranked]:
+        for part in _literal_first(query, block):
+            yield from ranked(query, part, statistics, question=False)
+
+    marked = any(phrase.marked for phrase in query.phrases)
+    result = _in_blocks(asked, query.match_exact(), in_order, LITERAL_BLOCK if marked else BLOCK)
+    return result if result.hits or not query.loose else None
+
+
+def _literal_first(query: Query, found: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
+    """Cut matches into blocks that are ranked together, first those that have the query as it is written."""
+    if len(found) <= BLOCK:
+        yield found
+        return
+    literal = [each for each in found if written_in(query, each.text)]
+    others = [each for each in found if not written_in(query, each.text)]
+    for part in (literal, others):
+        yield from (part[start : start + BLOCK] for start in range(0, len(part), BLOCK))
 
 
 def _recent(asked: _Search) -> SearchResult:
@@ -155,22 +174,23 @@ def _as_they_come(query: Query, block: Sequence[Candidate]) -> list[Ranked]:
 class _Newest:
     """The messages that match, newest first, fetched as far as needed; `cut` when there may be more than were found."""
 
-    def __init__(self, asked: _Search, match: str) -> None:
+    def __init__(self, asked: _Search, match: str, size: int) -> None:
         self._asked = asked
         self._match = match
+        self.size = size
         self._fetched: Sequence[Candidate] = ()
         self._all = False
         self.cut = False
 
     def block(self, number: int) -> Sequence[Candidate]:
         """Return a block of matches."""
-        self._fetch((number + 1) * BLOCK)
-        return self._fetched[number * BLOCK : (number + 1) * BLOCK]
+        self._fetch((number + 1) * self.size)
+        return self._fetched[number * self.size : (number + 1) * self.size]
 
     def ends_before(self, number: int) -> bool:
         """Tell whether there is no such block."""
-        self._fetch(number * BLOCK + 1)
-        return len(self._fetched) <= number * BLOCK
+        self._fetch(number * self.size + 1)
+        return len(self._fetched) <= number * self.size
 
     def _fetch(self, count: int) -> None:
         if self._all or len(self._fetched) >= count:
@@ -183,33 +203,35 @@ class _Newest:
         self._fetched, self.cut = found.found, found.cut
 
 
-def _in_blocks(asked: _Search, match: str, order: Callable[[Sequence[Candidate]], Sequence[Ranked]]) -> SearchResult:
+def _in_blocks(
+    asked: _Search, match: str, order: Callable[[Sequence[Candidate]], Iterable[Ranked]], size: int = BLOCK
+) -> SearchResult:
     """Take a page from blocks of matches, the newest block first, each put in order."""
-    matches = _Newest(asked, match)
-    first = asked.cursor.offset // BLOCK
+    matches = _Newest(asked, match, size)
+    last = asked.cursor.offset // size + MOST_READ // size
     found = list(islice(_one_by_one(matches, order, asked.cursor.offset), asked.limit + 1))
     page = found[: asked.limit]
     if len(found) > asked.limit:
         offset = page[-1][0]
-    elif matches.ends_before(first + MOST_BLOCKS):
+    elif matches.ends_before(last):
         return _result(asked, [each for _, each in page], complete=not matches.cut)
     else:
-        offset = (first + MOST_BLOCKS) * BLOCK
+        offset = last * size
     place = replace(_place(asked, len(page)), offset=offset)
     return _result(asked, [each for _, each in page], place, complete=len(found) > asked.limit)
 
 
 def _one_by_one(
-    matches: _Newest, order: Callable[[Sequence[Candidate]], Sequence[Ranked]], offset: int
+    matches: _Newest, order: Callable[[Sequence[Candidate]], Iterable[Ranked]], offset: int
 ) -> Iterator[tuple[int, Ranked]]:
     """Walk the blocks from an offset, each hit with the offset after it."""
-    first, skip = divmod(offset, BLOCK)
-    for number in range(first, first + MOST_BLOCKS):
+    first, skip = divmod(offset, matches.size)
+    for number in range(first, first + MOST_READ // matches.size):
         block = matches.block(number)
         for index, each in enumerate(order(block)):
             if index >= skip:
-                yield number * BLOCK + index + 1, each
-        if len(block) < BLOCK:
+                yield number * matches.size + index + 1, each
+        if len(block) < matches.size:
             return
         skip = 0
 

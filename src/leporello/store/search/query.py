@@ -36,6 +36,7 @@ _PIECE: Final = re.compile(
     r'(?P<minus>-?)(?:(?P<field>role|tool|name|since|until):)?(?:"(?P<quoted>[^"]*)"|(?P<bare>\S+))'
 )
 _IDENTIFIER: Final = re.compile(r"\w[/\\_.:@#=]+\w|\d")
+_MARKS_AT_EDGES: Final = re.compile(r"^[^\w\s\"'(]|[^\w\s\"').,;:!?]$")
 _AGO: Final = re.compile(r"(\d{1,6})([mhdw])")
 
 
@@ -53,6 +54,11 @@ class Phrase:
         return (
             len(self.terms) > 1 and _IDENTIFIER.search(self.written) is not None and not any(map(set_apart, self.terms))
         )
+
+    @property
+    def marked(self) -> bool:
+        """Whether it begins or ends with characters that no word of the index has, as in `/users`, `.env`, `--fast`."""
+        return bool(_MARKS_AT_EDGES.search(self.written)) and not self.identifier
 
     @property
     def stems(self) -> tuple[str, ...]:

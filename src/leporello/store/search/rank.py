@@ -124,9 +124,14 @@ def _literalness(each: Ranked) -> tuple[float, ...]:
 
 def exactness(query: Query, text: str) -> int:
     """Return 2 when every phrase stands in the text as written, 1 when in the same words, 0 when in other forms."""
-    if all(phrase.written in text for phrase in query.phrases):
+    if written_in(query, text):
         return 2
     return int(has_words([phrase.terms for phrase in query.phrases], text))
+
+
+def written_in(query: Query, text: str) -> bool:
+    """Tell whether every phrase of a query stands in a text as it is written."""
+    return all(phrase.written in text for phrase in query.phrases)
 
 
 def number_of(id_: str) -> int:
