@@ -129,8 +129,7 @@ class Host:
         return []
 
     def _newest(self, step: steps.Newest) -> str | None:
-        rows = self.store.messages(self.conversation, owner=self.owner, newest_first=True)
-        return next((row.id for row in rows), None)
+        return self.store.newest(self.conversation, owner=self.owner)
 
     def _load(self, step: steps.Load) -> Saved:
         return load(self.store, self.conversation, self.owner)

@@ -310,6 +310,9 @@ class Store(Protocol):
     ) -> Iterator[Stored]:
         """Read messages in live order, by a range of seq; with `superseded` and `system` those too."""
 
+    def newest(self, conversation: str, *, owner: str = "") -> str | None:
+        """Return the id of the newest message that is not a system message, in live order; None when there is none."""
+
     def neighbours(self, id: str, *, before: int, after: int, owner: str = "") -> list[Stored]:  # noqa: A002 - its name
         """Return a message with those around it, in live order."""
 

@@ -174,6 +174,13 @@ class Messages(Part):
             ).fetchall()
         return self._listed(rows[::-1] if newest_first else rows)
 
+    def newest(self, conversation: str, *, owner: str = "") -> str | None:
+        """Return the id of the newest message that is not a system message, in live order; None when there is none."""
+        with self._db.read() as connection:
+            found = find(connection, conversation, owner)
+            rows = SQLiteHistory(connection, found.id).newest(1) if found else []
+        return f"m{rows[0].id}" if rows else None
+
     def neighbours(self, id: str, *, before: int, after: int, owner: str = "") -> list[Stored]:  # noqa: A002 - its name
         """Return a message with those around it, in live order."""
         number = number_of(id, "m")
