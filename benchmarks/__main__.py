@@ -44,6 +44,7 @@ BENCHMARKS = {
     "caching": Benchmark(shows="cache markers beside a deep copy, cache reads over 300 turns", data="tau-bench"),
     "threshold": Benchmark(shows="what lcm costs with threshold auto, beside a sweep of fixed ones"),
     "session": Benchmark(shows="what a turn costs beside the model, at 1,000 and 10,000 messages"),
+    "walk": Benchmark(shows="the files and functions that a plain turn and a fold cross, by package"),
     "startup": Benchmark(shows="start-up of the command line, beside a bare Python"),
     "gateway": Benchmark(shows="the gateway under load, beside calling the model server directly"),
     "gateway_tenants": Benchmark(shows="what two keys notice of a hostile third, beside being alone"),
