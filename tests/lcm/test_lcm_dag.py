@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from random import Random
 
@@ -23,7 +24,7 @@ from leporello.lcm.dag import (
 )
 from leporello.lcm.fold import tiles
 from leporello.messages import is_system
-from leporello.redact import redact
+from leporello.redact import ABOUT, redact
 from leporello.store import Cover, Node, Stored
 from leporello.testing.secrets import SHAPES, leaks, pieces as fragments
 from leporello.testing.strategies import valid_conversations
@@ -220,3 +221,35 @@ def test_coverage_knows_the_leaf_of_each_message(seqs: list[int]) -> None:
     coverage = Coverage(leaves)
     assert {seq for seq in range(70) if seq in coverage} == set(seqs)
     assert all(coverage.leaf(seq) == f"n{seq}" for seq in seqs)
+
+
+def parallel_reads() -> list[Stored]:
+    """Return one call of two reads, each of them too long for a leaf."""
+    paths = {"c1": "src/first.py", "c2": "src/second.py"}
+    calls = [
+        {"id": i, "type": "function", "function": {"name": "read_file", "arguments": json.dumps({"path": path})}}
+        for i, path in paths.items()
+    ]
+    text = "\n".join(f"def step_{n}(row): return row" for n in range(400))
+    results: list[dict[str, object]] = [{"role": "tool", "tool_call_id": i, "content": text} for i in paths]
+    return stored([{"role": "user", "content": "read"}, {"role": "assistant", "tool_calls": calls}, *results])
+
+
+def test_a_result_knows_the_file_of_a_call_in_another_leaf() -> None:
+    leaves = pack(parallel_reads(), 1_000)
+    apart = [leaf for leaf in leaves if leaf[0].stored.role == "tool"]
+    assert len(apart) > 2
+    assert {piece.about for leaf in apart for piece in leaf} == {"src/first.py", "src/second.py"}
+    assert [view[ABOUT] for view in views(apart[0])] == ["src/first.py"]
+
+
+def test_a_result_beside_its_call_is_read_as_it_is() -> None:
+    (leaf,) = pack(parallel_reads(), 100_000)
+    assert not any(piece.about for piece in leaf)
+    assert not any(ABOUT in view for view in views(leaf))
+
+
+def test_a_secret_in_the_file_of_a_call_is_hidden() -> None:
+    key = "sk-proj-" + "Ab3" * 12
+    piece = replace(pack(parallel_reads(), 1_000)[1][0], about=f"src/{key}.py")
+    assert key not in str(views([piece]))

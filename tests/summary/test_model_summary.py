@@ -14,8 +14,9 @@ from leporello.errors import ContextTooLongError, ModelError, OutputLimitError
 from leporello.llm.scripted import FakeClock, ScriptedLLM
 from leporello.redact import redact, redact_messages
 from leporello.summary.calls import ASSUMED_WINDOW
+from leporello.summary.model import MOST_EXACT_SHARE, _Work
 from leporello.summary.summariser import Summariser, Summary, SummaryRequest
-from leporello.summary.template import HEADINGS, parse
+from leporello.summary.template import HEADINGS, parse, render
 from leporello.tokens import count_messages, count_text
 
 if TYPE_CHECKING:
@@ -430,3 +431,40 @@ class TestPlantedDefects:
         summarised(llm, messages[:100] + messages[-100:])
         with pytest.raises(AssertionError):
             every_turn_is_read(llm, 300)
+
+
+def trail_in(prompt: str) -> str:
+    """Return the block of a prompt that tells what must stay exact; "" where there is none."""
+    found = re.search(r"<(record-\w+)>\n\(exact trail\)\n(.*?)\n</\1>", prompt, re.DOTALL)
+    return found[2] if found else ""
+
+
+def the_last_prompt_names_what_is_exact(window: int, budget: int = 4_000) -> None:
+    key = "sk-proj-" + "Ab3" * 12
+    llm = ScriptedLLM(GOOD, context_length=window)
+    summarised(
+        llm, ({"role": "user", "content": f"Use {key} for closeMonth in ledger/close.py."}, *middle(50_000)), budget
+    )
+    trail = trail_in(llm.prompts[-1])
+    assert "closeMonth" in trail
+    assert "ledger/close.py" in trail
+    assert key not in "".join(llm.prompts)
+    assert count_text(trail) <= min(budget * MOST_EXACT_SHARE, window * 0.1)
+    assert not any(map(trail_in, llm.prompts[:-1]))
+
+
+@pytest.mark.parametrize("window", [32_768, 200_000])
+def test_the_call_that_writes_the_summary_is_told_what_must_stay_exact(window: int) -> None:
+    the_last_prompt_names_what_is_exact(window)
+
+
+def test_planted_a_prompt_without_the_trail_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Work, "_trail", lambda *_: "")
+    with pytest.raises(AssertionError):
+        the_last_prompt_names_what_is_exact(200_000)
+
+
+def test_planted_a_trail_of_any_length_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Work, "_trail", lambda work, _: 20 * render(work._exact))
+    with pytest.raises(AssertionError):
+        the_last_prompt_names_what_is_exact(32_768, budget=400)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from leporello.redact import redact_messages
+from leporello.redact import ABOUT, redact_messages
 from leporello.summary.artifacts.reading import read_turns
 from leporello.summary.extract import salient_names
 from leporello.summary.extract.salient_names import MOST_PER_FILE, Names
@@ -90,12 +90,17 @@ class TestWhatIsAName:
             "v2.14.1",
             "4711",
             "a3b2c4d5",
+            "ops@example.org",
+            "cmd/shop/ledger_test",
         ],
     )
     def test_names(self, name: str) -> None:
         assert others([user(f"look at `{name}`, please.")]) == [name]
 
-    @pytest.mark.parametrize("word", ["month", "Month", "2.308s", "0x14000cf60", "12px", "3rd", "don't", "well-known"])
+    @pytest.mark.parametrize(
+        "word",
+        ["month", "Month", "2.308s", "0x14000cf60", "12px", "3rd", "8-minute", "2026-02-07T11", "don't", "well-known"],
+    )
     def test_words(self, word: str) -> None:
         assert others([user(f"look at {word}, please.")]) == []
 
@@ -261,3 +266,67 @@ def test_the_check_of_words_rejects_others(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Names, "beside", shuffled)
     with pytest.raises(AssertionError):
         check(told)
+
+
+class TestWhereThereIsNoRoom:
+    def test_a_name_whose_file_is_full_stands_with_another_file(self) -> None:
+        many = "\n".join(f"def helper_{n:03}(row): pass" for n in range(MOST_PER_FILE + 5))
+        messages = [*used("read_file", {"path": "a.py"}, many), *used("read_file", {"path": "b.py"}, many, "c2")]
+        names, _ = found(messages).under(["a.py", "b.py"], MANY)
+        assert {*names["a.py"], *names["b.py"]} == {f"helper_{n:03}" for n in range(MOST_PER_FILE + 5)}
+
+    def test_what_was_only_read_ends_before_what_was_said(self) -> None:
+        messages = [user("See close_month and open_month."), *used("read_file", {"path": "a.py"}, READ)]
+        names, loose = found(messages).under(["a.py"], MANY, most_read=1)
+        assert sorted(loose) == ["close_month", "open_month"]
+        assert not names.get("a.py")
+
+
+def test_a_file_that_was_only_named_stands_beside_words() -> None:
+    text = told([user("The exporter writes ledger.json badly.")])
+    assert parse(text).files == ("ledger.json (badly, exporter, writes)",)
+
+
+def test_what_happened_to_a_file_replaces_the_words_beside_it() -> None:
+    named = told([user("The exporter writes ledger.json badly.")])
+    edit = used("write_file", {"path": "ledger.json", "content": "{}"}, "ok")
+    again = extract_summary(redact_messages([user("Mend it."), *edit]), budget_tokens=2_000, previous=named)
+    assert parse(again).files == ("ledger.json — written",)
+
+
+def test_what_stands_often_in_an_output_comes_before_what_stands_there_once() -> None:
+    text = "a_rare(row)\n" + "often_used(row)\n" * 9
+    names, _ = found(used("read_file", {"path": "a.py"}, text)).under(["a.py"], MANY)
+    assert names["a.py"] == ["often_used", "a_rare"]
+
+
+def test_a_result_apart_from_its_call_stands_under_its_file() -> None:
+    result = {"role": "tool", "tool_call_id": "c9", "content": READ, ABOUT: "src/billing.py"}
+    (line,) = parse(told([result])).files
+    assert line.startswith("src/billing.py — helper_")
+    assert "read" not in line.split(", ")
+
+
+def test_a_patch_in_prose_names_its_file_once() -> None:
+    text = told([user("Apply this:\ndiff --git a/src/app.py b/src/app.py\n--- a/src/app.py\n+++ b/src/app.py\n+x = 1")])
+    assert [line.split()[0] for line in parse(text).files] == ["src/app.py"]
+
+
+def test_of_what_a_program_printed_a_name_that_stands_there_once_is_left_out() -> None:
+    log = "test_one PASSED\ntest_two PASSED\ntest_bad FAILED\nassertion in test_bad"
+    names, loose = found(used("terminal", {"command": "pytest tests/test_app.py"}, log)).under(
+        ["tests/test_app.py"], MANY
+    )
+    assert names["tests/test_app.py"] == ["test_bad"]
+    assert loose == []
+
+
+@pytest.mark.parametrize("said", ["(in src/app.py)", "[src/app.py]", "(src/app.py).", "src/app.py"])
+def test_a_bracket_behind_a_file_is_no_part_of_it(said: str) -> None:
+    assert [line.split()[0] for line in parse(told([user(f"Look here {said} please")])).files] == ["src/app.py"]
+
+
+def test_a_bracket_inside_a_file_is_a_part_of_it() -> None:
+    assert [line.split()[0] for line in parse(told([user("Look at app/(shop)/[id].tsx please")])).files] == [
+        "app/(shop)/[id].tsx"
+    ]

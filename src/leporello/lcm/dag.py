@@ -7,15 +7,16 @@ covers nodes. All functions are pure.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import RedactionError
-from leporello.messages import Message, groups, parts_of, text_of
+from leporello.messages import Message, groups, parts_of, text_of, tool_calls_of
 from leporello.messages.types import THINKING_TYPES
-from leporello.redact import redact_messages, redact_part, secrets
+from leporello.redact import ABOUT, redact_messages, redact_part, secrets
 from leporello.store.protocol import Cover
+from leporello.summary.artifacts.files import file_of
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ SMALL = 0.15  # of it: what has no leaf of its own
 class Piece:
     """A message, or the part of a long one from `start` up to, and without, `stop`.
 
-    `secrets` are those of the whole text of the message, where they are known already.
+    `secrets` are those of the whole text of the message, where they are known already; `about` is the file of the call
+    that a tool result answers, where the call stands in another leaf.
     """
 
     stored: Stored
@@ -41,11 +43,17 @@ class Piece:
     start: int | None = None
     stop: int | None = None
     secrets: Sequence[Secret] | None = None
+    about: str = ""
 
 
 def views(pieces: Sequence[Piece]) -> list[RedactedMessage]:
     """Return what a summariser reads: the messages, or parts with the role and the name of the original."""
-    return redact_messages(_part(piece) if piece.start is not None else piece.stored.message for piece in pieces)
+    return redact_messages(map(_view, pieces))
+
+
+def _view(piece: Piece) -> Message:
+    message = _part(piece) if piece.start is not None else piece.stored.message
+    return {**message, ABOUT: piece.about} if piece.about else message
 
 
 def _part(piece: Piece) -> Message:
@@ -122,7 +130,15 @@ def _large_group(pieces: list[Piece], leaf_tokens: int) -> list[list[Piece]]:
             leaves += [[part] for part in parts]
         else:
             held.append(piece)
-    return [*leaves, held] if held else leaves
+    return [with_files(leaf, [piece.stored for piece in pieces]) for leaf in ([*leaves, held] if held else leaves)]
+
+
+def with_files(leaf: Sequence[Piece], turn: Sequence[Stored]) -> list[Piece]:
+    """Return a leaf in which every tool result whose call stands elsewhere in its turn knows the file of the call."""
+    inside = {id(piece.stored) for piece in leaf}
+    outside = [call for stored in turn if id(stored) not in inside for call in tool_calls_of(stored.message)]
+    files = {call.id: file_of(call) for call in outside if call.id}
+    return [replace(piece, about=files.get(str(piece.stored.message.get("tool_call_id")), "")) for piece in leaf]
 
 
 def _parts(piece: Piece, leaf_tokens: int) -> list[Piece]:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     Views: TypeAlias = list[RedactedMessage]
 
 LEAF_SHARE, CONDENSED_SHARE = 0.20, 0.40  # of the source
+READ_SHARE = 0.25  # of a leaf, for names that only stood in outputs: with many leaves they would fill the window
 SMALLEST_TEXT = 48
 TELLING_TEXT = 160  # what a leaf may have in any case, if that is at most half of its source
 SMALLEST_SOURCE = 2 * SMALLEST_TEXT  # up to here the messages themselves say it best
@@ -188,7 +189,12 @@ class Writer:
         if not (asks and messages and self._allowance.open):
             return None
         request = SummaryRequest(
-            messages=messages, budget_tokens=budget, focus=self._focus, memory=self._memory, complete=True
+            messages=messages,
+            budget_tokens=budget,
+            focus=self._focus,
+            memory=self._memory,
+            complete=True,
+            read_share=READ_SHARE,
         )
         summary = self._summariser.summarise(
             request, max_calls=self._allowance.calls_left, deadline_seconds=self._allowance.seconds_left
@@ -206,7 +212,8 @@ class Writer:
         return redact(render(trim(pinned, budget, focus=self._focus.split())))
 
     def _extract(self, messages: Views, budget: int) -> str:
-        return extractive_text(SummaryRequest(messages=messages, budget_tokens=budget, focus=self._focus))
+        request = SummaryRequest(messages=messages, budget_tokens=budget, focus=self._focus, read_share=READ_SHARE)
+        return extractive_text(request)
 
     def _meta(self, made_by: str) -> dict[str, Any]:
         return {REMAKE: True} if made_by == "extract" and self._summariser.llm is not None else {}

@@ -5,12 +5,13 @@
 """
 
 from leporello.redact.logs import logger
-from leporello.redact.messages import RedactedMessage, redact_message, redact_messages
+from leporello.redact.messages import ABOUT, RedactedMessage, redact_message, redact_messages
 from leporello.redact.redacted import EMPTY, Redacted, joined
 from leporello.redact.redactor import WITHHELD, redact, redact_part, redact_value, secrets
 from leporello.redact.spans import Secret
 
 __all__ = [
+    "ABOUT",
     "EMPTY",
     "WITHHELD",
     "Redacted",

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
 RedactedMessage = NewType("RedactedMessage", dict[str, Any])
 """A message without known secrets; made by `redact_messages` alone."""
 
-_READ = frozenset({"role", "name", "timestamp", "tool_call_id", "tool_call_ids", "content", "tool_calls"})
-_NAMES = ("name", "timestamp")
+ABOUT = "about_file"
+"""The key of a view of a tool result under which the file of its call stands, when the call is not there to be read."""
+
+_READ = frozenset({"role", "name", "timestamp", "tool_call_id", "tool_call_ids", "content", "tool_calls", ABOUT})
+_NAMES = ("name", "timestamp", ABOUT)
 _TEXT_PART = frozenset({"type", "text"})
 _MEDIA = IMAGE_TYPES | {"input_audio", "file"}
 _SEPARATOR = "\n\x01\n"  # not white space to a regular expression, so no pattern runs across it

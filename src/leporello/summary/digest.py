@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from leporello.messages.fixed import SUMMARY_MARK, is_cleared
 from leporello.messages.rules import is_thinking
 from leporello.messages.types import IMAGE_TYPES, parts_of, role_of, text_of
+from leporello.redact import ABOUT
 from leporello.summary.excerpt import excerpt, soft_end
 from leporello.tokens import count_text
 
@@ -253,7 +254,9 @@ def _label(index: int, role: str, message: Any, names: dict[Any, str]) -> str:
     if role == "tool":
         call_id = message.get("tool_call_id")
         tool = names.get(call_id) if isinstance(call_id, str) else None
-        return f"#{index} result of {tool or _short(message.get('name')) or 'a tool'}"
+        label = f"#{index} result of {tool or _short(message.get('name')) or 'a tool'}"
+        about = message.get(ABOUT)
+        return f"{label} about {' '.join(about.split())[:_MAX_ADDRESS]}" if isinstance(about, str) else label
     if _is_marked(message):
         return f"#{index} a text that begins like an earlier summary, quoted"
     label = f"#{index} {_short(role) or 'unknown role'}"

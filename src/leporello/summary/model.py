@@ -3,7 +3,8 @@
     digest ─▶ fits? ─▶ one call
                 └▶ chunks ─▶ map: a summary of each ─▶ reduce: join neighbours until one is left
     + the earlier summary, updated by the last call
-    + files, errors and exact values, taken from the originals without a model
+    + files, names, errors and exact values, taken from the originals without a model: the last call is told to keep
+      them, and what it leaves out is added to its answer
 
 Whatever the model cannot do, because a limit is reached or because it fails, is done without it and joined with the
 rest, so that no turn is ever dropped. The newest parts are given to the model first: they matter most to whoever goes
@@ -13,7 +14,7 @@ on with the work.
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial, reduce
+from functools import cached_property, partial, reduce
 from typing import TYPE_CHECKING
 
 from leporello.errors import ContextTooLongError
@@ -43,7 +44,7 @@ model leaves room."""
 _MARGIN, _ANSWER_SHARE, _PART_SHARE = 0.10, 0.25, 0.10
 _THINKING_SHARE, _MOST_THINKING = 0.125, 4_096
 # Shares of what a prompt can hold, at most; a longer earlier summary is updated without the model.
-_EARLIER_SHARE, _MEMORY_SHARE = 0.33, 0.10
+_EARLIER_SHARE, _MEMORY_SHARE, _TRAIL_SHARE = 0.33, 0.10, 0.10
 _SMALLEST_PART = 256
 _PART_LABEL = 16
 _SMALLEST_ANSWER = 64
@@ -69,7 +70,11 @@ def summarise_with_model(calls: Calls, request: SummaryRequest) -> Summary:
 def extractive_text(request: SummaryRequest) -> Redacted:
     """Return a summary of the request that needs no model."""
     text = extract_summary(
-        request.messages, budget_tokens=request.budget_tokens, previous=request.previous, focus=request.focus
+        request.messages,
+        budget_tokens=request.budget_tokens,
+        previous=request.previous,
+        focus=request.focus,
+        read_share=request.read_share,
     )
     return _harmless(text, request)
 
@@ -111,18 +116,26 @@ class _Work:
         budget = self._request.budget_tokens
         free = budget - count_text(render(sections))
         least, most = (int(budget * share) for share in (EXACT_SHARE, MOST_EXACT_SHARE))
-        exact = trim(self._exact(), max(least, min(free, most)))
+        exact = trim(self._with_earlier(self._exact), max(least, min(free, most)))
         return _harmless(render(merge(sections, exact)), self._request)
 
+    @cached_property
     def _exact(self) -> Sections:
-        """Return what no summary may change: files with what happened to them, values, and errors as they stood."""
+        """What no summary may change: files with what happened to them, names, values, and errors as they stood."""
         turns = list(read_turns(self._request.messages, self._older.stop if self._older else 0))
         artifacts = collect_turns(turns, self._older, decisions=False)
-        found = exact_sections(turns, artifacts, self._request.budget_tokens)
+        return exact_sections(turns, artifacts, self._request.budget_tokens, self._request.read_share)
+
+    def _with_earlier(self, found: Sections) -> Sections:
+        """Return what is exact in the earlier summary, updated."""
         if not self._previous:
             return found
         earlier = parse(self._previous)
         return merge(Sections(files=earlier.files, critical=earlier.critical), found)
+
+    def _trail(self, most: int) -> str:
+        """Return what the model is told to keep, within the share of the budget that it has in the summary."""
+        return redact(render(trim(self._exact, min(most, int(self._request.budget_tokens * MOST_EXACT_SHARE)))))
 
     def _made(self) -> Sections | None:
         """Do the work; a provider that names a smaller window is believed, and the work begins again."""
@@ -201,7 +214,7 @@ class _Work:
         return parse(extract_summary(messages, budget_tokens=budget, focus=self._request.focus))
 
     def _last_task(self, name: str) -> Task:
-        """Return the task whose answer is the summary: it knows the earlier summary and the host's memory."""
+        """Return the task whose answer is the summary: it knows the earlier summary, the memory and the trail."""
         bare = self._task(name, self._answer_tokens(_ANSWER_SHARE))
         room = self._room(bare)
         fits = count_text(self._previous) <= room * _EARLIER_SHARE
@@ -209,6 +222,7 @@ class _Work:
             bare,
             previous=self._previous if fits else "",
             memory=cut(self._request.memory, int(room * _MEMORY_SHARE)),
+            trail=self._trail(int(room * _TRAIL_SHARE)),
         )
 
     def _task(self, name: str, budget: int, *, number: int = 1, count: int = 1) -> Task:

@@ -24,6 +24,7 @@ _WORDS_PER_TOKEN = 0.75
 class Task:
     """What one call is to do with the material; `name` is "summarise", "map" or "reduce".
 
+    `trail` is what was taken from the originals without a model: files, names, values and errors to keep as they stand.
     `code` stands in every heading of the material, and in nothing that is quoted there.
     """
 
@@ -32,6 +33,7 @@ class Task:
     focus: str = ""
     previous: str = ""
     memory: str = ""
+    trail: str = ""
     number: int = 1
     count: int = 1
     code: str = ""
@@ -39,7 +41,12 @@ class Task:
 
 def prompt(task: Task, material: str) -> list[Message]:
     """Return the messages of a call: the rules, the task, and the material as a fenced record."""
-    blocks = {"memory": task.memory, "earlier summary": task.previous, _heading(task): material}
+    blocks = {
+        "memory": task.memory,
+        "earlier summary": task.previous,
+        "exact trail": task.trail,
+        _heading(task): material,
+    }
     blocks = {title: text for title, text in blocks.items() if text}
     boundary = _boundary([*blocks, *blocks.values()])
     record = [f"<{boundary}>\n({title})\n{text}\n</{boundary}>" for title, text in blocks.items()]
@@ -65,6 +72,8 @@ def _instructions(task: Task) -> list[str]:
         texts.append(_text("focus", focus=" ".join(task.focus.split())[:_MAX_FOCUS]))
     if task.memory:
         texts.append(_text("memory"))
+    if task.trail:
+        texts.append(_text("trail"))
     return texts
 
 

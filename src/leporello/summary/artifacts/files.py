@@ -10,7 +10,7 @@ from leporello.summary.artifacts.shell import file_actions
 from leporello.summary.artifacts.spots import whole_line
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterator
 
     from leporello.messages.types import ToolCall
 
@@ -64,6 +64,7 @@ _SOURCE_EXTENSION = re.compile(
 _ROOT = re.compile(
     r"(?:~|/(?:home|usr|etc|var|tmp|opt|srv|mnt|root|Users|work|workspace|data|app|repo|private|proc|sys|boot))/|[A-Za-z]:\\"
 )
+_OPENS = {")": "(", "]": "["}
 _METHOD = re.compile(
     r"^[A-Z]\w*\.(?:diff|env|log|db|conf|patch|lock|r|c|h|pl|swift|go|sql|zip)$"
     r"|^\w+\.(?:Log|Diff|Lock|Go|Env|Conf|Patch|Db|Sql)$"
@@ -85,6 +86,12 @@ def call_actions(call: ToolCall) -> Iterator[tuple[str, str]]:
     command = command_of(call)
     if command:
         yield from ((action, path) for action, path in file_actions(command) if action or is_path(path))
+
+
+def file_of(call: ToolCall) -> str:
+    """Return the one file that a call is about; "" when it is about none, or several."""
+    paths = {path for _, given in call_actions(call) if (path := clean(given))}
+    return paths.pop() if len(paths) == 1 else ""
 
 
 def command_of(call: ToolCall) -> str:
@@ -117,10 +124,27 @@ def frames_at(text: str) -> Iterator[tuple[int, str]]:
 
 def mentions(words: str) -> Iterator[tuple[str, str, str]]:
     """Yield (word, action, path) for the paths in words, one word to a line; a place after a path makes it a hit."""
-    for match in _MENTION.finditer(words):
-        path = match[0].rstrip(".-+(")
+    found = [(match, _trimmed(match[0])) for match in _MENTION.finditer(words)]
+    paths = {path for _, path in found}
+    for match, path in found:
         if ("/" in path or "." in path or "\\" in path) and is_path(path):
-            yield whole_line(words, match.start()), "searched" if match["place"] else "", path
+            action = "searched" if match["place"] else ""
+            yield whole_line(words, match.start()), action, _without_side(path, paths)
+
+
+def _trimmed(path: str) -> str:
+    """Return a path without the punctuation behind it; a bracket that was opened inside it belongs to it."""
+    path = path.rstrip(".-+([")
+    while path.endswith((")", "]")) and path.count(_OPENS[path[-1]]) < path.count(path[-1]):
+        path = path[:-1].rstrip(".-+([")
+    return path
+
+
+def _without_side(path: str, others: Collection[str]) -> str:
+    """Return the file that a patch names as "a/src/x.py" and "b/src/x.py", before and after."""
+    file = path[2:]
+    is_side = path.startswith(("a/", "b/")) and f"a/{file}" in others and f"b/{file}" in others
+    return file if is_side else path
 
 
 def is_path(text: str) -> bool:

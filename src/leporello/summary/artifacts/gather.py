@@ -106,6 +106,8 @@ class _Gathering:
             self._open[call.id or f"{turn.at}.{position}"] = (turn.at, call)
             self._read_arguments(call, turn.at)
         for result in turn.results:
+            if result.about:
+                self._files.seen(result.about, turn.at).bulk = 1
             self._read(
                 Passage(at=turn.at, rank=OUTPUT, role="tool", text=result.text, answers=self._call(result.call_id))
             )

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leporello.messages.fixed import is_cleared
 from leporello.messages.types import ToolCall, parts_of, role_of, tool_calls_of
+from leporello.redact import ABOUT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,10 +41,11 @@ _LONG_TEXT_KEYS = frozenset({"output", "stdout", "stderr", "content", "text", "r
 
 
 class Result(NamedTuple):
-    """What a tool answered, as plain lines."""
+    """What a tool answered, as plain lines; `about` is the file of its call when the call itself is not there."""
 
     call_id: str
     text: str
+    about: str = ""
 
 
 class Turn(NamedTuple):
@@ -126,7 +128,8 @@ def _text(message: dict[str, Any]) -> str:
 def _turn(index: int, role: str, message: dict[str, Any]) -> Turn:
     text = _text(message)
     if role == "tool":
-        return Turn(at=index, role=role, text="", results=(Result(call_id=_call_id(message), text=plain(text)),))
+        result = Result(call_id=_call_id(message), text=plain(text), about=message.get(ABOUT, ""))
+        return Turn(at=index, role=role, text="", results=(result,))
     calls, results = tool_calls_of(message), []
     if isinstance(message.get("content"), list):
         calls += [_block_call(part) for part in parts_of(message) if part.get("type") == "tool_use"]

@@ -22,7 +22,8 @@ _MOST_FILES = 400
 _LISTING = 5  # more paths than that in one output are a listing
 _MOST_ERRORS = 120
 _TOKENS_PER_VALUE = 40
-_TOKENS_PER_NAME = 16
+SAID_SHARE = 0.8
+"""The share of a budget that names take at most, before anything is trimmed."""
 _MOST_SIBLINGS = 3  # more values of one name in an output are a column of data
 _VALUES_PER_LINE = 8
 _VALUES_PER_NAME = 16
@@ -50,25 +51,36 @@ _COUNTED = re.compile(r" \((\d+)×\)$")
 _NAMED = re.compile(r"(?P<name>[^:=\"]{1,44}): (?P<value>\S.*)")
 
 
-def exact_sections(turns: Sequence[Turn], artifacts: Artifacts, budget_tokens: int) -> Sections:
-    """Write files, names, values and errors, of each the least important first; nothing is told twice."""
+def exact_sections(
+    turns: Sequence[Turn], artifacts: Artifacts, budget_tokens: int, read_share: float = SAID_SHARE
+) -> Sections:
+    """Write files, names, values and errors, of each the least important first; nothing is told twice.
+
+    `read_share` of the budget is where names end that nobody said, but that stood in an output.
+    """
     names = Names(turns)
     files = _files(artifacts, names.said_paths)
     values = _values(artifacts, budget_tokens)
-    of_files, others = names.under([trace.text for trace in files], budget_tokens // _TOKENS_PER_NAME)
+    said, read = int(budget_tokens * SAID_SHARE), int(budget_tokens * min(SAID_SHARE, read_share))
+    of_files, others = names.under([trace.text for trace in files], said, read)
     spoken = {word for trace in values if _told(trace) for word in trace.text.split()}
     named = {name: words for name in reversed(others) if name not in spoken and (words := names.beside(name))}
     known = {*named, *(name for found in of_files.values() for name in found)}
     return Sections(
-        files=tuple(
-            file_line(trace.text, ", ".join([*of_files.get(trace.text, ()), *_what_happened(trace)])) for trace in files
-        ),
+        files=tuple(_file_line(trace, of_files.get(trace.text, ()), names) for trace in files),
         critical=(
             *(name_line(name, words) for name, words in named.items()),
             *_value_lines(trace for trace in values if trace.text not in known),
             *(_error_line(trace) for trace in artifacts.errors[-_MOST_ERRORS:]),
         ),
     )
+
+
+def _file_line(trace: FileTrace, inside: Sequence[str], names: Names) -> str:
+    """Write a file with its names and what happened to it; one that was only named, with words beside it."""
+    note = ", ".join([*inside, *_what_happened(trace)])
+    words = () if note else names.beside(trace.text)
+    return name_line(trace.text, words) if words else file_line(trace.text, note)
 
 
 def _files(artifacts: Artifacts, said: Collection[str]) -> list[FileTrace]:

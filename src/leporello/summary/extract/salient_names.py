@@ -13,7 +13,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leporello.store.search.words import STOP_WORDS
-from leporello.summary.artifacts.files import call_actions, clean, endings, is_path, patch_actions
+from leporello.summary.artifacts.files import call_actions, endings, file_of, is_path, patch_actions
 from leporello.summary.artifacts.reading import NOTICE, lines_of
 
 if TYPE_CHECKING:
@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from leporello.summary.artifacts.reading import Turn
 
 WORDS_BESIDE = 3
-MOST_PER_FILE = 20
+TOKENS_UNDER_FILE, TOKENS_ALONE = 6, 16  # of a name in the line of its file, and with words in a line of its own
+MOST_PER_FILE = 60
 _RECENT = 4.0  # in the newest turn a name counts so much more than in the oldest, where it counts 1
 _SAID, _IN_BULK, _READ = 1.0, 0.1, 0.0  # a long text, pasted or written, names much besides what the work is about
 _LONGEST, _LONGEST_LISTING, _LONGEST_UNIT = 40_000, 8_000, 2_000
@@ -33,11 +34,13 @@ _LONGEST_TOKEN, _LONGEST_HASH = 160, 64  # what is longer is no name but data
 _TOKEN = re.compile(r"https?://[^\s\"'`<>()\[\]{}]{3,160}|[\w./~@$#+-]{3,160}")
 _NUMBER = re.compile(r"#?\$?\d[\d,.]*%?")
 _DULL = re.compile(
-    r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:[a-zµ]{1,2}|min|sec|px|rem|[KMGT]i?B)|\d{1,2}(?:st|nd|rd|th)|\d{1,2}-\w{1,4}"
+    r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:[a-zµ]{1,2}|min|sec|px|rem|[KMGT]i?B)|\d{1,2}(?:st|nd|rd|th)|\d{1,2}-\w{1,10}|\d{4}-\d\d-\d\dT\d\d"
 )
 _COUNTER = re.compile(r"[\d.,:TZ#$%+-]+")  # in outputs: numbers and dates
 _HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
+_ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
+_DIRECTORY = re.compile(r"(?:\.{0,2}/)?[A-Za-z_.][\w.@+-]+(?:/[A-Za-z_.][\w.@+-]+){2,}")
 _WORD = re.compile(r"[^\W\d_]{4,30}")
 _SHORTEST = 4  # characters of a name, digits of a number
 _PATCH = ("+++ ", "*** ")  # how a patch names the file of the lines that follow
@@ -51,7 +54,10 @@ _COMMON = STOP_WORDS.union(_KEYWORDS.split(), _COURTESIES.split())
 
 
 class _Passage(NamedTuple):
-    """A text of the turn at an index, how much a name in it counts as said, and the files that it is about."""
+    """A text of the turn at an index, how much a name in it counts as said, and the files that it is about.
+
+    `is_log`: it is what a program printed, such as the names of all tests that passed.
+    """
 
     at: int
     text: str
@@ -59,6 +65,7 @@ class _Passage(NamedTuple):
     files: tuple[str, ...] = ()
     tool: str = ""
     is_whole: bool = False
+    is_log: bool = False
 
     def units(self) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Yield the stretches in which things that belong together stand together, with the files they are about.
@@ -101,33 +108,42 @@ class Names:
         found = self._beside.get(name, Counter())
         return sorted(found.keys() - {name}, key=lambda word: (-found[word], word))[:WORDS_BESIDE]
 
-    def under(self, files: Sequence[str], most: int) -> tuple[dict[str, list[str]], list[str]]:
-        """Return the most salient names, at most so many: those of each of these files, and those of none."""
+    def under(
+        self, files: Sequence[str], most: int, most_read: int | None = None
+    ) -> tuple[dict[str, list[str]], list[str]]:
+        """Return the most salient names: those of each of these files, and those of none.
+
+        They take about `most` tokens; what nobody said comes in only while they take fewer than `most_read`.
+        """
         whole = _whole_paths(files)
         of_files: dict[str, list[str]] = defaultdict(list)
         others: list[str] = []
         names = [name for name in self._said.keys() | self._read.keys() if not is_path(name)]
+        tokens = 0
         for name in sorted(names, key=self._rank):
-            home = self._home(name, whole)
-            has_room = len(of_files[home]) < MOST_PER_FILE if home else bool(self._beside.get(name))
-            if has_room:
-                (of_files[home] if home else others).append(name)
-                most -= 1
-            if most <= 0:
+            if tokens >= (most if name in self._said or most_read is None else most_read):
                 break
+            homes = self._homes(name, whole)
+            home = next((path for path in homes if len(of_files[path]) < MOST_PER_FILE), "")
+            if home:
+                of_files[home].append(name)
+                tokens += TOKENS_UNDER_FILE
+            elif self._beside.get(name):
+                others.append(name)
+                tokens += TOKENS_ALONE
         return of_files, others
 
     def _rank(self, name: str) -> tuple[float, float, str]:
         """Return the place in the order: what was said comes before whatever was only read."""
         return -self._said.get(name, 0.0), -self._read.get(name, 0.0), name
 
-    def _home(self, name: str, whole: dict[str, str]) -> str:
-        """Return the file that a name was used with most often, or ""."""
+    def _homes(self, name: str, whole: dict[str, str]) -> list[str]:
+        """Return the files that a name was used with, most often first."""
         found: Counter[str] = Counter()
         for path, count in self._files.get(name, Counter()).items():
             if path in whole:
                 found[whole[path]] += count
-        return max(found, key=lambda path: (found[path], path), default="")
+        return sorted(found, key=lambda path: (-found[path], path))
 
     def _count(self, passage: _Passage, recency: float) -> None:
         salience = self._said if passage.weight else self._read
@@ -135,24 +151,27 @@ class Names:
         for unit, about in passage.units():
             found = self._names(unit)
             if not passage.weight:
-                found = [name for name in found if not _COUNTER.fullmatch(name)]
+                least = 2 if passage.is_log else 1
+                found = {name: n for name, n in found.items() if n >= least and not _COUNTER.fullmatch(name)}
             files = about or [name for name in found if is_path(name)]
             together = len(found) <= _MOST_NAMES and len(unit) <= _LONGEST_UNIT
             words = _words(f"{passage.tool}\n{unit}", found) if found and together else ()
             for name in found:
-                salience[name] += weight
+                salience[name] += weight if passage.weight else weight * found[name] ** 0.5
                 if len(files) <= _MOST_FILES:
                     self._files[name].update(files)
                 if words:
                     self._beside[name].update(words)
 
-    def _names(self, text: str) -> list[str]:
-        """Return the names in a text, each once."""
-        tokens = dict.fromkeys(_TOKEN.findall(text))
-        for token in tokens:
+    def _names(self, text: str) -> dict[str, int]:
+        """Return the names in a text, and how often each stands there."""
+        found: dict[str, int] = {}
+        for token, count in Counter(_TOKEN.findall(text)).items():
             if token not in self._known:
                 self._known[token] = _name(token)
-        return list(dict.fromkeys(name for token in tokens if (name := self._known[token])))
+            if name := self._known[token]:
+                found[name] = found.get(name, 0) + count
+        return found
 
 
 def _parts(line: str) -> Iterator[str]:
@@ -179,21 +198,22 @@ def _whole_paths(paths: Iterable[str]) -> dict[str, str]:
 def _passages(turns: Iterable[Turn]) -> Iterator[_Passage]:
     """Yield what was said, handed to each call and answered by it."""
     about: dict[str, tuple[str, ...]] = {}
+    runs: set[str] = set()
     for turn in turns:
         if turn.text:
             weight = _READ if turn.role == NOTICE else _weight(turn.text)
             yield _Passage(turn.at, turn.text[:_LONGEST], weight)
         for call in turn.calls:
-            paths = tuple(dict.fromkeys(path for _, given in call_actions(call) if (path := clean(given))))
-            files: tuple[str, ...] = paths if len(paths) == 1 else ()
+            files: tuple[str, ...] = (file,) if (file := file_of(call)) else ()
             about[call.id] = files if call.id else ()
+            runs.update([call.id] if any(action == "run" for action, _ in call_actions(call)) else [])
             text = "\n".join(_leaves(call.arguments)) or call.raw
             weight = _weight(text)
             yield _Passage(turn.at, text[:_LONGEST], weight, files, call.name, bool(files) or weight == _SAID)
         for result in turn.results:
-            files = about.get(result.call_id, ())
+            files = (result.about,) if result.about else about.get(result.call_id, ())
             text = result.text[: _LONGEST if files else _LONGEST_LISTING]
-            yield _Passage(turn.at, text, _READ, files, is_whole=bool(files))
+            yield _Passage(turn.at, text, _READ, files, is_whole=bool(files), is_log=result.call_id in runs)
 
 
 def _weight(text: str) -> float:
@@ -222,13 +242,15 @@ def _is_name(text: str) -> bool:
         return False
     if _NUMBER.fullmatch(text):
         return sum(map(str.isdigit, text)) >= _SHORTEST or "." in text
+    if _ADDRESS.fullmatch(text):
+        return True
     if "/" in text:
-        return is_path(text) or text.startswith(("http://", "https://"))
+        return is_path(text) or bool(_DIRECTORY.fullmatch(text)) or text.startswith(("http://", "https://"))
     has_digit = any(map(str.isdigit, text)) and any(map(str.isalpha, text))
     return "_" in text.strip("_") or has_digit or bool(_HUMPS.search(text) or _DOTTED.fullmatch(text))
 
 
-def _words(unit: str, names: Sequence[str]) -> set[str]:
+def _words(unit: str, names: Iterable[str]) -> set[str]:
     """Return the words that tell what a unit is about; where there are too few, the names in it do."""
     text = unit
     for name in sorted(names, key=lambda name: (-len(name), name)):

@@ -58,24 +58,26 @@ def file_line(path: str, note: str) -> str:
 def _merged_files(lines: Iterable[str]) -> tuple[str, ...]:
     """Keep one line per path: what happened is added up, what is said about it is kept."""
     notes: dict[str, list[str]] = {}
+    named: dict[str, str] = {}
     for line in lines:
-        path, note = split_file_line(line)
-        notes[path] = [*notes.pop(path, []), *(clause for clause in note.split(", ") if clause)]
-    return tuple(file_line(path, _joined(clauses)) for path, clauses in notes.items())
+        path, note = (name, "") if (name := name_in(line)) else split_file_line(line)
+        named[path] = line
+        notes[path] = [*(clause for clause in note.split(", ") if clause), *notes.pop(path, [])]
+    return tuple(file_line(path, _joined(notes[path])) if notes[path] else named[path] for path in notes)
 
 
 def _joined(clauses: list[str]) -> str:
-    """Add up what happened; of what is said, the newest clauses stay."""
+    """Add up what happened; of what is said, the first clauses stay: the newest, and of those the most salient."""
     said: list[str] = []
     happened: dict[str, int] = {}
     for clause in clauses:
         match = _HAPPENED.match(clause)
         if match:
             happened[match[1]] = happened.get(match[1], 0) + int(match[2] or 1)
-    for clause in reversed(clauses):
+    for clause in clauses:
         if not _HAPPENED.match(clause) and clause not in said and len(clause) + sum(map(len, said)) <= _NOTE_LENGTH:
             said.append(clause)
-    return ", ".join([*reversed(said), *(times(what, count) for what, count in happened.items())])
+    return ", ".join([*said, *(times(what, count) for what, count in happened.items())])
 
 
 def not_renewed(old: Iterable[str], new: Iterable[str]) -> list[str]:
