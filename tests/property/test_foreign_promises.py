@@ -12,7 +12,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from leporello import ContextEngine
 from leporello.messages import copied, is_system, role_of, text_of, violations
@@ -165,6 +165,7 @@ talks = given(
 
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @talks
+@example(seed=171, turns=7, end="user", changes=5)  # a summary between an unread result and the newest message
 def test_the_promises_hold_whatever_an_engine_returns(seed: int, turns: int, end: str, changes: int) -> None:
     fold_three_times(seed, turns, end, changes)
 

@@ -201,7 +201,7 @@ class _Mending:
         text = "\n\n".join(text for n in sorted(misplaced) if (text := text_of(entries[n].message).strip()))
         if misplaced:
             self._note(SUMMARY_PLACED)
-        split = min([newest, *misplaced])
+        split = min([newest, unread, *misplaced])
         head = [*self._systems, *(entries[n].message for n in range(split) if n not in misplaced)]
         tail = [entries[n].message for n in range(split, len(entries)) if n not in misplaced]
         return _with_summary(head, text, tail) if text else [*head, *tail]
