@@ -112,7 +112,7 @@ def build(store: Store, conversation: str, length: int) -> tuple[str, str]:
             conversation,
             Window(version=number, items=tuple(items[number % 7 :] if not last else items)),
             Request(reason=FOLD, keep=0, added=(), cost_usd=0.01, report=report),
-            publish=[node.id for node in every] if last else (),
+            used=[node.id for node in every] if last else (),
         )
     for start in range(1, length + 1, BATCH):
         store.add_artifacts(conversation, list(_artifacts(start, min(length + 1, start + BATCH))))

@@ -92,7 +92,7 @@ class Finished(NamedTuple):
 
 def _finished(message: Any, seq: int) -> Finished:
     prepared = prepare(message, "message", {})
-    row = NewRow(prepared=prepared, seq=seq, chain=b"c" * 16, place=float(seq), time=0.0)
+    row = NewRow(prepared=prepared, seq=seq, chain=b"c" * 16, place=float(seq), time=0.0, branch=1)
     encoded = prepared.encoded
     return Finished(columns_of(row), list(encoded.payloads.items()), row_text(prepared.text, 1, ""))
 

@@ -22,6 +22,7 @@ def test_no_example_is_forgotten() -> None:
     assert {path.name for path in EXAMPLES.iterdir() if not path.name.startswith(("_", "."))} == {
         "keep_last_engine",  # run by its own test and by the plugin tests
         "agent_with_own_tool.py",
+        "branches.py",
         "gateway_bot.py",
         "own_loop.py",
         "session_anthropic.py",
@@ -79,4 +80,17 @@ def test_a_bot_hears_everything_and_answers_when_it_is_called() -> None:
     assert run("gateway_bot.py").splitlines()[-2:] == [
         "ada: @bot who writes the notes?",
         "bot: ada: @bot who writes the notes?",
+    ]
+
+
+def test_a_forked_conversation_copies_nothing_and_is_not_folded_again() -> None:
+    lines = run("branches.py").splitlines()
+    assert lines[0] == "39 messages in the window after 1 compaction"
+    assert "  the request begins with all 38 messages of the one before: True" in lines
+    assert lines[-5:] == [
+        "  branch 1, the first: 68 messages: Page 33 is in order.",
+        "  branch 2, from 1 behind m68: 68 messages: Page 33 is in order, but crane 3 was slow.",
+        "  branch 3, from 2 behind m70: 70 messages: The harbour log",
+        "  branch 4, from 1 behind m67: 68 messages, head: Ada is on duty.",
+        "73 messages stored, 0 more compactions",
     ]

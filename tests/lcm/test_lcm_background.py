@@ -52,7 +52,7 @@ def grow(engine: LCMEngine, work: Work, upto: float, first: int = 0) -> list[Mes
 
 
 def prepared(engine: LCMEngine) -> int:
-    return len(engine.store.nodes(engine.conversation, states=("prepared",)))
+    return len(engine.store.prepared_nodes(engine.conversation))
 
 
 def test_below_the_soft_mark_nothing_is_prepared(make_engine: Make, work: Work, background: Later) -> None:
@@ -91,7 +91,7 @@ def test_when_prepared_leaves_are_enough_exactly_their_messages_are_folded(
     background.run()
     ready = {
         seq
-        for node in engine.store.nodes("s", states=("prepared",))
+        for node in engine.store.prepared_nodes("s")
         for cover in node.covers
         for seq in range(cover.first_seq, cover.last_seq + 1)
     }
@@ -228,7 +228,7 @@ def test_the_pool_of_the_process_prepares_in_a_file(tmp_path: Path, work: Work) 
     request(engine, messages)
     engine.close()
     with closing(open_store(file)) as store:
-        assert len(store.nodes("s", states=("prepared",))) >= 2
+        assert len(store.prepared_nodes("s")) >= 2
 
 
 def test_equal_work_is_done_once(make_engine: Make, work: Work, background: Later) -> None:

@@ -29,7 +29,7 @@ def check_fresh(keeping: Keeping, store: Store) -> None:
     """Check that what is remembered is what the store has."""
     published, prepared = keeping.nodes(keeping.window())
     assert sorted(published, key=lambda node: node.id) == sorted(store.nodes("s"), key=lambda node: node.id)
-    assert prepared == store.nodes("s", states=("prepared",))
+    assert prepared == store.prepared_nodes("s")
 
 
 def leaf(seq: int) -> Node:
@@ -59,8 +59,7 @@ def published(keeping: Keeping, store: Store, seq: int) -> None:
         Request(reason="fold", keep=0, added=items),
         nodes=[*nodes, made],
         origins=[],
-        publish=[made.id],
-        retire=[],
+        used=[made.id],
     )
 
 

@@ -191,7 +191,7 @@ def watched(
 def use_tools(engine: LCMEngine, watch: Watch) -> None:
     """Look at everything through the tools, in small pieces, so that answers are cut at many places."""
     store, talk = engine.store, engine.conversation
-    nodes = store.nodes(talk, states=("published", "prepared", "retired"))
+    nodes = [*store.nodes(talk), *store.prepared_nodes(talk)]
     watch.saw("node", *(json.dumps([node.text, node.meta], ensure_ascii=False) for node in nodes))
     watch.saw("artifact", *(f"{found.value}\n{found.note}" for _, found in store.artifacts(talk, limit=100_000)))
     step = 1 if SOAK else 5

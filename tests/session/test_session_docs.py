@@ -13,7 +13,7 @@ import pytest
 from leporello.session import AsyncSession, Session, SessionUsage, Spent, events, steps
 
 DOCS = Path(__file__).parent.parent.parent / "docs"
-PAGES = ("how-to/your-own-loop.md", "reference/session.md", "explanation/one-turn.md")
+PAGES = ("how-to/your-own-loop.md", "reference/session.md", "explanation/one-turn.md", "explanation/branches.md")
 
 
 def text_of(page: str) -> str:
@@ -52,7 +52,7 @@ def test_the_reference_names_everything_that_a_session_has() -> None:
 
 
 def test_an_async_session_has_the_same_names() -> None:
-    names = {name for name in vars(Session) if not name.startswith("_")} - {"record_stream"}
+    names = {name for name in vars(Session) if not name.startswith("_")} - {"record_stream", "open_fork"}
     assert names - set(vars(AsyncSession)) == set()
 
 

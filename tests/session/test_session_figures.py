@@ -198,7 +198,7 @@ def test_summaries_of_the_background_are_in_the_reports_and_in_the_sums(
             session.request()
             session.record(answer(f"Answer {n}. " * 40, tokens=count_messages(session.window) + 300))
             background.run()
-            if reports and not any(session.store.nodes("talk", states=("prepared",))):
+            if reports and not any(session.store.prepared_nodes("talk")):
                 break
         usage = session.usage()
     assert sum(report.model_calls for report in reports) == len(llm.calls) > 0

@@ -29,7 +29,8 @@ import sys
 from leporello.session.lease import Lease
 from leporello.store import open_store
 
-lease = Lease(store=open_store(sys.argv[1]), conversation="talk", token="a", owner="", seconds=float(sys.argv[2]))
+seconds = float(sys.argv[2])
+lease = Lease(store=open_store(sys.argv[1]), conversation="talk", token="a", owner="", branch=1, seconds=seconds)
 print(lease.take(), flush=True)
 sys.stdin.read()
 """
@@ -67,7 +68,7 @@ def store(tmp_path: Path) -> Iterator[SQLiteStore]:
 
 
 def lease(store: SQLiteStore, kind: type[Lease] = Lease, seconds: float = 60.0) -> Lease:
-    return kind(store=store, conversation="talk", token="a", owner="", seconds=seconds)
+    return kind(store=store, conversation="talk", token="a", owner="", branch=1, seconds=seconds)
 
 
 def is_held(store: SQLiteStore) -> bool:

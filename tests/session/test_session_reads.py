@@ -77,6 +77,6 @@ def test_the_newest_message_is_a_live_one_of_the_owner_and_no_system_message() -
     store.append("talk", [{"role": "system", "content": "be brief"}], owner="ada")
     assert store.newest("talk", owner="ada") == second
     assert store.newest("talk") is None
-    store.supersede("talk", [second], owner="ada")
+    store.fork("talk", before=second, owner="ada")
     assert store.newest("talk", owner="ada") == first
     store.close()

@@ -56,11 +56,18 @@ def test_filters_narrow_a_search(store: SQLiteStore) -> None:
     assert len(found(store, "apple")) == 4
 
 
-def test_superseded_messages_are_found_when_asked_for(store: SQLiteStore) -> None:
-    store.ingest("c", said("apple", "pear"))
-    store.ingest("c", said("apple", "plum"), full=True)
+def test_replaced_messages_are_found_when_asked_for(store: SQLiteStore) -> None:
+    store.ingest("c", said("apple", "pear", "quince"))
+    store.ingest("c", said("apple", "plum", "quince"), full=True)
     assert found(store, "pear") == []
     assert found(store, "pear", superseded=True) == ["pear"]
+
+
+def test_what_was_said_on_another_branch_is_found(store: SQLiteStore) -> None:
+    store.ingest("c", said("apple", "pear"))
+    store.ingest("c", said("apple", "plum"), full=True)
+    assert [row.message["content"] for row in store.messages("c")] == ["apple", "plum"]
+    assert found(store, "pear") == ["pear"]
 
 
 def test_system_messages_are_not_searched(store: SQLiteStore) -> None:

@@ -12,8 +12,9 @@ from leporello.messages.pieces import LONG, is_large, json_pieces
 from leporello.store import open_store
 from leporello.store.codec import encode, verbatim
 from leporello.store.search.prepare import LONGEST_INDEXED, prepared_text
+from leporello.store.sqlite.forking import replace_rows
 from leporello.store.sqlite.history import SQLiteHistory
-from leporello.store.sqlite.messages import _made, _supersede
+from leporello.store.sqlite.messages import _made
 from leporello.store.sqlite.reading import load
 
 if TYPE_CHECKING:
@@ -42,12 +43,12 @@ def steps(path: Path, work: Callable[[sqlite3.Connection], Any]) -> int:
 
 
 WORK: dict[str, Callable[[sqlite3.Connection], Any]] = {
-    "rows by id": lambda connection: SQLiteHistory(connection, 1).rows((), (), range(1, 401)),
+    "rows by id": lambda connection: SQLiteHistory(connection, 1, 1).rows((), (), range(1, 401)),
     "made of a stored one": lambda connection: _made(
         connection, 1, [(b"x" * 16, [number]) for number in range(1, 401)]
     ),
-    "taken back": lambda connection: _supersede(connection, 1, range(1, 401)),
-    "system messages": lambda connection: SQLiteHistory(connection, 1).systems([f"{n:032x}" for n in range(400)]),
+    "taken back": lambda connection: replace_rows(connection, 1, 1, range(1, 401), 500),
+    "system messages": lambda connection: SQLiteHistory(connection, 1, 1).systems([f"{n:032x}" for n in range(400)]),
 }
 
 

@@ -62,6 +62,7 @@ class Host(RuleBasedStateMachine):
         dropped = len(self.live) > len(self.listed)  # then nobody can tell what a first message that is new replaces
         plain = [n for n, m in enumerate(self.listed) if m["role"] != "tool" and not (dropped and n == 0)]
         if plain and len(self.listed) > 1:  # a list that shares nothing with the history is a new beginning
+            self._hand_over(full=False)  # what was only appended says too little about the list of its host
             index = plain[int(share * (len(plain) - 1))]
             edited = self._new(self.listed[index]["role"])
             self.live[len(self.live) - len(self.listed) + index] = edited
@@ -132,11 +133,13 @@ TestHost = Host.TestCase
 class Careless(SQLiteStore):
     """A store with a planted defect: it takes a message that was edited for one that it knows."""
 
-    def ingest(self, conversation: str, messages: Any, *, owner: str = "", full: bool = False) -> Ingested:
+    def ingest(
+        self, conversation: str, messages: Any, *, owner: str = "", branch: int | None = None, full: bool = False
+    ) -> Ingested:
         known = [m.message for m in self.messages(conversation)]
         if len(known) == len(messages):
             messages = known
-        return super().ingest(conversation, messages, owner=owner, full=full)
+        return super().ingest(conversation, messages, owner=owner, branch=branch, full=full)
 
 
 def test_the_machine_catches_a_careless_store() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -77,7 +79,7 @@ def test_an_old_file_gets_counters_that_go_on_counting(tmp_path: Path) -> None:
         assert info is not None
         assert (info.messages, info.tokens, info.superseded) == (2, 2, 1)
         store.append("c", [{"role": "assistant", "content": "a new answer"}])
-        store.supersede("c", ["m3"])
+        store.fork("c", before="m4")
         store.delete("c", first=1, last=1)
         info = store.info("c")
         assert info is not None
@@ -86,13 +88,14 @@ def test_an_old_file_gets_counters_that_go_on_counting(tmp_path: Path) -> None:
         assert problems(store) == []
 
 
-@pytest.mark.parametrize("counter", ["live", "live_tokens", "superseded"])
+@pytest.mark.parametrize("counter", ["conversations.messages", "branches.messages", "branches.tokens"])
 def test_the_checks_catch_a_counter_that_is_wrong(tmp_path: Path, counter: str) -> None:
+    table, column = counter.split(".")
     old_file(tmp_path / "old.db")
     with SQLiteStore(tmp_path / "old.db") as store:
         assert problems(store) == []
         with store._db.write() as connection:
-            connection.execute(f"UPDATE conversations SET {counter} = {counter} + 1")  # noqa: S608 - a name of ours
+            connection.execute(f"UPDATE {table} SET {column} = {column} + 1")  # noqa: S608 - names of ours
         assert [finding.where for finding in store.check_file()] == ["c"]
 
 
@@ -139,7 +142,65 @@ def test_the_checks_catch_a_migration_that_loses_a_row(tmp_path: Path, monkeypat
     careless = {**migrations.versions(), newest + 1: "DELETE FROM messages WHERE id = 2;"}
     monkeypatch.setattr(migrations, "versions", lambda: careless)
     with SQLiteStore(tmp_path / "old.db") as store:
-        assert {finding.where for finding in problems(store)} == {"before m3", "m2"}
+        assert {finding.where for finding in problems(store)} == {"before m3", "m2", "c"}
+
+
+def test_a_copy_of_the_old_file_is_kept_until_a_purge(tmp_path: Path) -> None:
+    file, copy = tmp_path / "old.db", tmp_path / "old.db.schema-1.bak"
+    old_file(file)
+    with SQLiteStore(file) as store:
+        assert [m.message for m in store.messages("c")] == MESSAGES
+        assert copy.stat().st_mode & 0o777 == 0o600
+        with closing(sqlite3.connect(copy)) as connection:
+            assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+            assert connection.execute("SELECT count(*) FROM messages").fetchone() == (len(MESSAGES),)
+        store.delete("c")
+        assert store.purge().complete
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["old.db"]
+
+
+def test_a_new_file_and_an_empty_old_one_need_no_copy(tmp_path: Path) -> None:
+    with SQLiteStore(tmp_path / "new.db") as store:
+        store.append("c", MESSAGES)
+    old_file(tmp_path / "old.db")
+    with closing(sqlite3.connect(tmp_path / "old.db", isolation_level=None)) as connection:
+        connection.execute("DELETE FROM messages")
+    with SQLiteStore(tmp_path / "old.db") as store:
+        assert list(store.messages("c")) == []
+    assert list(tmp_path.glob("*.bak")) == []
+
+
+@pytest.mark.parametrize("version", range(1, max(migrations.versions())))
+def test_a_migration_that_is_killed_in_the_middle_is_made_anew(tmp_path: Path, version: int) -> None:
+    """The process ends at one statement or another; the file is as it was then, and is brought up to date later."""
+    script = """
+import os, sqlite3, sys
+from pathlib import Path
+from leporello.store.sqlite import migrations
+whole, left = migrations.statements, int(sys.argv[2])
+def some(script):
+    global left
+    for statement in whole(script):
+        left -= 1
+        if left < 0:
+            os._exit(9)
+        yield statement
+migrations.statements = some
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+migrations.migrate(connection, sys.argv[1], busy_seconds=5, path=Path(sys.argv[1]))
+"""
+    for after in (0, 3, 11, 25, 40):
+        file = tmp_path / f"{after}.db"
+        old_file(file)
+        with closing(sqlite3.connect(file, isolation_level=None)) as connection:
+            for number in range(2, version + 1):
+                connection.executescript(migrations.versions()[number])
+            connection.execute(f"PRAGMA user_version = {version}")
+        done = subprocess.run([sys.executable, "-c", script, str(file), str(after)], check=False, timeout=60)
+        assert done.returncode in (0, 9)
+        with SQLiteStore(file) as store:
+            assert [m.message for m in store.messages("c")] == MESSAGES
+            assert problems(store) == []
 
 
 def test_every_schema_is_numbered_from_one_on_without_gaps() -> None:

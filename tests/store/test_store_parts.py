@@ -130,12 +130,13 @@ def test_neighbours_stand_in_live_order(store: Store) -> None:
     assert store.neighbours("m999", before=1, after=1) == []
 
 
-def test_superseded_messages_are_out_of_the_way_but_there(store: Store) -> None:
-    ids = store.append("c", said(*"abc"))
-    store.supersede("c", ids[1:2])
-    assert [m.message["content"] for m in store.messages("c")] == ["a", "c"]
-    assert [m.message["content"] for m in store.messages("c", superseded=True)] == ["a", "b", "c"]
-    assert [m.message["content"] for m in store.neighbours(ids[0], before=0, after=1)] == ["a", "c"]
+def test_replaced_messages_are_out_of_the_way_but_there(store: Store) -> None:
+    ids = store.ingest("c", said(*"abc")).added
+    store.ingest("c", said(*"aBc"))
+    assert [m.message["content"] for m in store.messages("c")] == ["a", "B", "c"]
+    assert [m.message["content"] for m in store.messages("c", superseded=True)] == ["a", "b", "B", "c"]
+    assert [m.message["content"] for m in store.neighbours(ids[0], before=0, after=1)] == ["a", "B"]
+    assert [branch.id for branch in store.branches("c")] == [1]
 
 
 @settings(max_examples=25, deadline=None)
@@ -157,20 +158,24 @@ def test_nodes_come_back_as_they_were_made(store: Store) -> None:
     store.append("c", said(*"abcdef"))
     one, two = store.add_nodes("c", [leaf(1, 2, meta={"k": [1]}), leaf(3, 4, text="half \ud800")])
     (top,) = store.add_nodes("c", [leaf(1, 4, level=1, covers=(), children=(one.id, two.id))])
-    assert store.nodes("c", states=("prepared",)) == [one, top, two]
+    assert store.prepared_nodes("c") == [one, top, two]
+    assert store.nodes("c") == []
     assert store.node(top.id) == top
     assert (one.covers, one.meta) == ((Cover(first_seq=1, last_seq=2),), {"k": [1]})
     assert two.text == "half \ud800"
     assert store.node(top.id, owner="other") is None
 
 
-def test_messages_know_the_published_leaf_that_covers_them(store: Store) -> None:
+def test_messages_know_the_leaf_in_the_window_that_covers_them(store: Store) -> None:
     ids = store.append("c", said(*"abcdef"))
-    nodes = store.add_nodes("c", [leaf(1, 2), leaf(3, 4), leaf(3, 4)])
-    store.save_window("c", Window(), request(), publish=[nodes[0].id, nodes[1].id])
-    assert store.covering(ids) == {ids[0]: nodes[0].id, ids[1]: nodes[0].id, ids[2]: nodes[1].id, ids[3]: nodes[1].id}
-    store.save_window("c", Window(version=1), request(), publish=[nodes[2].id], retire=[nodes[1].id])
-    assert store.covering(ids)[ids[3]] == nodes[2].id
+    one, two, other = store.add_nodes("c", [leaf(1, 2), leaf(3, 4), leaf(3, 4)])
+    shown = ({"n": one.id}, {"n": two.id})
+    store.save_window("c", Window(items=shown), request(), used=[one.id, two.id])
+    assert store.covering(ids) == {ids[0]: one.id, ids[1]: one.id, ids[2]: two.id, ids[3]: two.id}
+    (top,) = store.add_nodes("c", [leaf(1, 4, level=1, covers=(), children=(one.id, other.id))])
+    store.save_window("c", Window(version=1, items=({"n": top.id},)), request(), used=[top.id, other.id])
+    assert store.covering(ids)[ids[3]] == other.id
+    assert [node.id for node in store.nodes("c")] == [one.id, top.id, other.id]
     assert store.covering(ids, owner="other") == {}
 
 
@@ -201,7 +206,7 @@ def test_who_comes_second_is_refused_and_changes_nothing(store: Store) -> None:
     (node,) = store.add_nodes("c", [leaf(1, 1)])
     store.save_window("c", Window(items=({"m": "m1"},)), request())
     with pytest.raises(StaleWindowError, match="version 1, not 0"):
-        store.save_window("c", Window(items=({"n": node.id},)), request(), publish=[node.id])
+        store.save_window("c", Window(items=({"n": node.id},)), request(), used=[node.id])
     assert store.window("c").items == ({"m": "m1"},)
     assert store.nodes("c") == []
     assert len(store.requests("c")) == 1
@@ -209,7 +214,7 @@ def test_who_comes_second_is_refused_and_changes_nothing(store: Store) -> None:
 
 def test_a_window_with_an_unknown_node_is_not_saved(store: Store) -> None:
     with pytest.raises(StoreError, match="no node n7"):
-        store.save_window("c", Window(items=({"n": "n7"},)), request(), publish=["n7"])
+        store.save_window("c", Window(items=({"n": "n7"},)), request(), used=["n7"])
     assert store.window("c") == Window()
 
 

@@ -60,7 +60,7 @@ def fill(store: SQLiteStore, choose: random.Random, *, conversations: range, tur
         if turn % 5 == 0:
             (node,) = store.add_nodes(key, [leaf(words(30))])
             window = Window(version=store.window(key).version, items=({"n": node.id}, {"t": words(9), "role": "user"}))
-            store.save_window(key, window, Request(reason="fold", keep=0, added=()), publish=[node.id])
+            store.save_window(key, window, Request(reason="fold", keep=0, added=()), used=[node.id])
             store.ensure(key, meta={"title": words(choose.randrange(1, 30))})
     return packed
 
@@ -139,11 +139,11 @@ def test_the_search_of_the_raw_bytes_finds_a_purge_that_leaves_something_out(
 def test_a_range_that_was_deleted_is_purged_and_the_rest_stays(tmp_path: Path) -> None:
     file = tmp_path / "s.db"
     with SQLiteStore(file) as store:
-        texts = [f"{'gone' if n < 60 else 'kept'}{n} {SHARED if n % 30 == 0 else 'word ' * n}" for n in range(120)]
+        texts = [f"{'past' if n < 60 else 'kept'}{n} {SHARED if n % 30 == 0 else 'word ' * n}" for n in range(120)]
         ids = store.append("c", [{"role": "user", "content": text} for text in texts])
         store.delete("c", first=1, last=60)
         assert store.purge() == COMPLETE
-        assert remains(file, "gone") == []
+        assert remains(file, "past") == []
         assert [row.message["content"] for row in store.messages("c")] == texts[60:]
         assert store.get(ids[60:61])[ids[60]].message["content"].endswith(SHARED)
         assert problems(store) == []
@@ -192,7 +192,7 @@ def read_everything(store: SQLiteStore, ids: tuple[str, ...], node: str, *, whol
         list(store.conversations()),
     ]
     if whole:
-        nodes = store.nodes("c", **who, states=("prepared", "published"))
+        nodes = [*store.nodes("c", **who), *store.prepared_nodes("c", **who)]
         read += [store.node(node, **who), nodes, store.claim_job("w", seconds=1), store.info("c", **who)]
     return read
 

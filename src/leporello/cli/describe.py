@@ -69,7 +69,7 @@ def _of_node(node: dict[str, Any]) -> list[str]:
 
 def _of_message(message: dict[str, Any]) -> list[str]:
     who = " ".join(filter(None, (message["role"], message["name"], message["tool"])))
-    state = "taken back or edited since" if message["superseded"] else "live"
+    state = "replaced, or on another branch" if message["superseded"] else "live"
     return [
         f"{message['id']}  message of {who}, {state}",
         f"  conversation {message['conversation']}, seq {message['seq']}",

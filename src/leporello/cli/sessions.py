@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from leporello.cli import branches
 from leporello.cli.gc import PURGE_LATER
 from leporello.cli.private_file import new_private_file
 from leporello.cli.sessions_import import read_in
@@ -64,23 +65,26 @@ def list_command(address: str | None, owner: str | None, as_json: bool) -> None:
 @owner_option
 @json_option
 def show(key: str, last: int, address: str | None, owner: str | None, as_json: bool) -> None:
-    """Show a conversation: what is stored, how it is folded, and its newest messages.
+    """Show a conversation: what is stored, how it is folded, its branches, and its newest messages.
 
     Example: leporello sessions show my-chat --last 20
     """
     with opened(address) as store:
         info = conversation(store, key, owner)
         facts = _described(info) | _folded(store, info)
+        tree = branches.described(store, info)
         newest = store.messages(info.key, owner=info.owner, newest_first=True)
         rows = [row for row, _ in zip(newest, range(last), strict=False)][::-1]
     if as_json:
         shown = [{"id": row.id, "seq": row.seq, "time": timestamp(row.time), "message": row.message} for row in rows]
-        print_json(facts | {"newest": shown})
+        print_json(facts | {"branches": tree, "newest": shown})
         return
     for name, value in facts.items():
-        if value not in ("", None, {}, []):
+        if value not in ("", None, {}, []) and (len(tree) > 1 or name not in ("branches", "head")):
             text = ", ".join(value) if isinstance(value, list) else str(value)
             click.echo(f"{name.replace('_', ' '):<16} {visible(text)}")
+    if len(tree) > 1:
+        branches.print_tree(tree)
     for row in rows:
         click.echo(f"  {click.style(row.id, bold=True)} {row.role}: {on_one_line(flat_text(row.message), _LINE)}")
 
@@ -88,7 +92,9 @@ def show(key: str, last: int, address: str | None, owner: str | None, as_json: b
 @command.command()
 @click.argument("key", metavar="ID")
 @click.option("--output", metavar="FILE", type=click.Path(path_type=Path), help="A new file; default: to the screen.")
-@click.option("--bundle", is_flag=True, help="With times, hashes and what was taken back: all that is stored.")
+@click.option(
+    "--bundle", is_flag=True, help="With times, hashes, other branches and what was replaced: all that is stored."
+)
 @store_option
 @owner_option
 def export(key: str, output: Path | None, bundle: bool, address: str | None, owner: str | None) -> None:
@@ -178,6 +184,8 @@ def _described(info: ConversationInfo) -> dict[str, Any]:
         "messages": info.messages,
         "superseded": info.superseded,
         "nodes": info.nodes,
+        "branches": info.branches,
+        "head": info.head,
         "created": timestamp(info.created),
         "updated": timestamp(info.updated),
         "ended": timestamp(info.ended),
@@ -188,7 +196,7 @@ def _described(info: ConversationInfo) -> dict[str, Any]:
 def _folded(store: Store, info: ConversationInfo) -> dict[str, Any]:
     """Say what stands in the window, and what the journal knows: the figures of `Session.usage()`."""
     items = store.window(info.key, owner=info.owner).items
-    saved = load(store, info.key, info.owner)
+    saved = load(store, info.key, info.owner, info.head)
     known = totals(store.requests(info.key, owner=info.owner))
     spent = asdict(known.spent)
     return {
@@ -212,11 +220,14 @@ def _print_list(infos: list[ConversationInfo]) -> None:
     from rich.text import Text
 
     owned = any(info.owner for info in infos)
+    forked = any(info.branches > 1 for info in infos)
+    numbers = ("messages", "nodes", *(["branches"] if forked else []))
     table = Table(box=None, pad_edge=False)
-    for column in ("conversation", *(["owner"] if owned else []), "messages", "nodes", "last change", ""):
-        table.add_column(column, justify="right" if column in ("messages", "nodes") else "left", overflow="fold")
+    for column in ("conversation", *(["owner"] if owned else []), *numbers, "last change", ""):
+        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for info in infos:
         cells = [info.key, *([info.owner] if owned else []), f"{info.messages:,}", f"{info.nodes:,}"]
+        cells += [f"{info.branches:,}"] if forked else []
         cells += [moment(info.updated), "ended" if info.ended else ""]
         table.add_row(*(Text(visible(cell)) for cell in cells))
     Console(width=None if sys.stdout.isatty() else 160).print(table)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from leporello.store import Store
 
 FILE: Final = "file:"
-_STATES: Final = ("published", "prepared", "retired")
 
 
 def ask(store: Store, tool: str, arguments: dict[str, Any], *, conversation: str, owner: str) -> dict[str, Any]:
@@ -63,14 +62,7 @@ def _home(store: Store, name: str, owner: str) -> str | None:
         return _knows_file(store, name.removeprefix(FILE), owner)
     if stored := store.get([name], owner=owner).get(name):
         return stored.conversation
-    if store.node(name, owner=owner) is None:
-        return None
-    keys = (info.key for info in store.conversations(owner=owner) if _has_node(store, info.key, name, owner))
-    return next(keys, None)
-
-
-def _has_node(store: Store, conversation: str, name: str, owner: str) -> bool:
-    return any(node.id == name for node in store.nodes(conversation, owner=owner, states=_STATES))
+    return store.conversation_of_node(name, owner=owner)
 
 
 def _knows_file(store: Store, path: str, owner: str) -> str | None:

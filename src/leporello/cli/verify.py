@@ -134,7 +134,7 @@ def _print(url: str, trouble: list[Finding], verdicts: list[Verdict]) -> None:
 
 def _apart(one: Verdict) -> str:
     """Name the messages that need no cover."""
-    kinds = ((one.system, "of the system"), (one.superseded, "taken back"))
+    kinds = ((one.system, "of the system"), (one.superseded, "replaced or on other branches"))
     return "".join(f", {number:,} {kind}" for number, kind in kinds if number)
 
 

@@ -194,6 +194,11 @@ class ContextCompressor(ContextEngine):
         status: Status = "fallback" if summary.fallback else "folded"
         return self._finish(run, result, status, summary.fallback or summary.note, summary, cut=plan.cut)
 
+    def go_on_from(self, parent: ContextCompressor) -> None:
+        """Go on on a fork from where the engine of its parent stands: its last fold is not made anew at once."""
+        self._fires_at = parent._fires_at
+        self.last_prompt_tokens = parent.last_prompt_tokens
+
     def note_written(self, messages: Iterable[Message]) -> None:
         """Take a host's word that an engine wrote these messages: a summary among them is updated and replaced."""
         self._written.note(messages)

@@ -75,8 +75,8 @@ class Compaction:
         messages = keeping.readable(messages, full=True)
         ingested = keeping.take(messages, full=True)
         window = keeping.window()
-        published, prepared = keeping.nodes(window)
-        dag = Folded(nodes=published).without(keeping.outdated(published))
+        nodes, prepared = keeping.nodes(window)
+        dag = Folded(nodes=nodes).without(keeping.outdated(nodes))
         stored = keeping.get(i for index in range(len(messages)) for i in ingested.origins(index))
         coverage = Coverage(dag.nodes)
         seen = view(messages, ingested, stored, [i for i, row in stored.items() if row.seq in coverage])
@@ -90,7 +90,7 @@ class Compaction:
             keeping.handed_out(seen.origins)
             return Outcome(messages=seen.valid, status="unchanged", reason=run.targets.not_worth_it)
         start = self._zone_start(seen, tail, run)
-        folded = _without(keeping.uncovered(window, published, coverage), [*seen.held[start : tail.start], *tail.kept])
+        folded = _without(keeping.uncovered(window, nodes, coverage), [*seen.held[start : tail.start], *tail.kept])
         only_prepared = None if run.waits else self._only_prepared(seen, tail, folded, prepared, dag, run)
         kept, folded = only_prepared or (masked_from(seen.held, start, tail), folded)
         making = Fold(keeping.store, keeping.conversation, keeping.owner, run.writer, run.allowance)
@@ -109,7 +109,7 @@ class Compaction:
             reason = run.targets.not_worth_it if folded else "nothing before the newest messages to fold"
             return Outcome(messages=seen.valid, status=status, reason=reason)
         for node in prepared:
-            if node.id in dag.publish or node.id in dag.retire:
+            if node.id in dag.used:
                 run.allowance.add(node)
         self._save(window, assembled, dag, run, after)
         status = "fallback" if run.allowance.fallback else "folded"
@@ -192,8 +192,7 @@ class Compaction:
             ),
             nodes=dag.nodes,
             origins=assembled.origins,
-            publish=[i for i in dag.publish if i not in dag.retire],
-            retire=dag.retire,
+            used=dag.used,
         )
 
 

@@ -9,6 +9,7 @@ names of what cannot be folded (V4), every message (V5), a usable conversation w
 from __future__ import annotations
 
 import time
+from copy import copy
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -98,8 +99,18 @@ class LCMEngine(ContextEngine):
         return self._keeping.conversation
 
     def on_session_start(self, session_id: str, **kwargs: Any) -> None:
-        """Begin or resume a conversation; `owner` says whom it belongs to."""
-        self._begin_conversation(session_id, owner=str(kwargs.get("owner") or ""))
+        """Begin or resume a conversation; `owner` says whom it belongs to, `branch` where the host goes on."""
+        self._begin_conversation(session_id, owner=str(kwargs.get("owner") or ""), branch=kwargs.get("branch"))
+
+    @property
+    def branch(self) -> int | None:
+        """The branch that the host is on; None: the one on which the conversation is resumed."""
+        return self._keeping.branch
+
+    def turn_to_branch(self, branch: int) -> None:
+        """Go on on another branch of the conversation."""
+        self._keeping.turn_to(branch)
+        self._last_fold.forget()
 
     def on_session_end(self, session_id: str, messages: list[Message], *, stored: bool = False) -> None:
         """Store what is new, let the work in the background finish for a while, and mark the end.
@@ -252,8 +263,8 @@ class LCMEngine(ContextEngine):
         self._executor_in_use().drain(self._trail.name, DRAIN_SECONDS)
         self._keeping.close()
 
-    def _begin_conversation(self, conversation: str, owner: str = "") -> None:
-        self._keeping.open(conversation, owner)
+    def _begin_conversation(self, conversation: str, owner: str = "", branch: int | None = None) -> None:
+        self._keeping.open(conversation, owner, branch)
         self._last_fold.forget()
         self._meter = Meter(floor_share(self._settings.lcm), self._settings.lcm.masked_zone)
         self._fires_at = 0
@@ -267,6 +278,12 @@ class LCMEngine(ContextEngine):
         )
         self._trail = Trail(lambda: self._keeping.store, conversation, owner)
         self._toolbox = Toolbox(self._keeping, self._settings.lcm, self._summariser, self._trail, self._status)
+
+    def go_on_from(self, parent: LCMEngine) -> None:
+        """Go on on a fork from where the engine of its parent stands: its last fold is not made anew at once."""
+        self._fires_at = parent._fires_at
+        self._meter = copy(parent._meter)
+        self.last_prompt_tokens = parent.last_prompt_tokens
 
     def _set_window(self, context_length: int) -> None:
         self.context_length = context_length

@@ -8,6 +8,7 @@ fit into their share.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from leporello.lcm.dag import (
@@ -19,6 +20,7 @@ from leporello.lcm.dag import (
     pack,
     roots,
     seqs_of,
+    with_files,
 )
 from leporello.lcm.window import block_tokens
 from leporello.lcm.writing import REMAKE, SMALLEST_TEXT
@@ -33,11 +35,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Folded:
-    """The DAG after a fold: its nodes, and what changes in the store when the window is saved."""
+    """The DAG after a fold: its nodes, those that were made for it, and those that are prepared for nothing now."""
 
     nodes: list[Node]
-    publish: list[str] = field(default_factory=list)
-    retire: list[str] = field(default_factory=list)
+    made: list[str] = field(default_factory=list)
+    useless: list[str] = field(default_factory=list)
+
+    @property
+    def used(self) -> list[str]:
+        """The nodes that are no longer prepared ones when the window is saved."""
+        return list(dict.fromkeys((*self.made, *self.useless)))
 
     @property
     def tops(self) -> list[Node]:
@@ -45,23 +52,18 @@ class Folded:
         return roots(self.nodes)
 
     def adding(self, made: Sequence[Node]) -> Folded:
-        """Return the DAG with nodes that are published with the window."""
-        return replace(self, nodes=[*self.nodes, *made], publish=[*self.publish, *(node.id for node in made)])
+        """Return the DAG with more nodes."""
+        return replace(self, nodes=[*self.nodes, *made], made=[*self.made, *(node.id for node in made)])
 
     def without(self, ids: Iterable[str]) -> Folded:
-        """Return the DAG without nodes and everything above them; they are retired with the window."""
+        """Return the DAG without nodes and everything above them."""
         gone = set(ids)
         gone |= ancestors(self.nodes, gone)
-        return replace(
-            self,
-            nodes=[node for node in self.nodes if node.id not in gone],
-            publish=[node for node in self.publish if node not in gone],
-            retire=[*self.retire, *sorted(gone)],
-        )
+        return replace(self, nodes=[node for node in self.nodes if node.id not in gone])
 
 
 class Fold:
-    """Make the nodes of one fold; they are prepared in the store, and published when the window is saved."""
+    """Make the nodes of one fold; they are prepared ones in the store until the window is saved."""
 
     def __init__(self, store: Store, conversation: str, owner: str, writer: Writer, allowance: Allowance) -> None:
         self._store = store
@@ -96,7 +98,7 @@ class Fold:
             if not self._allowance.open or self._allowance.fallback:
                 break
             present = {known.id: known for known in dag.nodes}
-            if not node.meta.get(REMAKE) or node.id in dag.publish or not present.keys() >= {node.id, *node.children}:
+            if not node.meta.get(REMAKE) or node.id in dag.made or not present.keys() >= {node.id, *node.children}:
                 continue
             better = self._again(node, [present[child] for child in node.children])
             if better.made_by == "model":
@@ -134,7 +136,7 @@ class Fold:
         return None if alone and node.tokens >= size else self._kept([node])[0]
 
     def without_leftovers(self, dag: Folded, prepared: Sequence[Node]) -> Folded:
-        """Retire prepared nodes that can be of no more use: the DAG has what they cover, or not what they stand on."""
+        """Give up prepared nodes that can be of no more use: the DAG has what they cover, or not what they stand on."""
         covered, present = Coverage(dag.nodes), {node.id for node in dag.nodes}
         standing = {node.id for node in dag.tops} | {node.id for node in prepared if not node.children}
         useless = [
@@ -143,7 +145,7 @@ class Fold:
             if node.id not in present
             and ("replaces" in node.meta or _overlaps(node, covered) or not standing.issuperset(node.children))
         ]
-        return replace(dag, retire=[*dag.retire, *useless])
+        return replace(dag, useless=[*dag.useless, *useless])
 
     def _kept(self, nodes: Sequence[Node]) -> list[Node]:
         return self._store.add_nodes(self._conversation, nodes, owner=self._owner) if nodes else []
@@ -218,4 +220,12 @@ def pieces_of(store: Store, conversation: str, owner: str, covers: Sequence[Cove
                 text = flat_text(stored.message)[cover.start : cover.stop]
                 piece = replace(piece, tokens=count_text(text) + 4)
             pieces.append(piece)
-    return pieces
+    return with_files(pieces, _asking(store, conversation, owner, pieces))
+
+
+def _asking(store: Store, conversation: str, owner: str, leaf: Sequence[Piece]) -> list[Stored]:
+    """Return the message before a leaf whose calls the first results in it answer."""
+    if not leaf or leaf[0].stored.role != "tool":
+        return []
+    before = store.messages(conversation, owner=owner, last=leaf[0].stored.seq - 1, superseded=True, newest_first=True)
+    return list(islice((row for row in before if row.role != "tool"), 1))

@@ -35,8 +35,8 @@ class Owed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Published:
-    """The published nodes as they stand behind a window, and how many messages were superseded then, if known."""
+class _Behind:
+    """The nodes behind a window, and how many messages were not on the path then, if known."""
 
     version: int
     tops: tuple[str, ...]
@@ -44,7 +44,7 @@ class _Published:
     superseded: int | None = None
 
     def stands_in(self, window: Window) -> bool:
-        """Tell whether a window is still the one that these nodes were published with."""
+        """Tell whether these nodes are still those behind the window."""
         return (self.version, self.tops) == (window.version, tops_of(window))
 
 
@@ -60,11 +60,13 @@ class Keeping:
         self.address = address
         self.conversation = ""
         self.owner = ""
+        self.branch: int | None = None
+        """The branch that the host is on; None: the head."""
         self._settings = settings
         self._kept: Store | None = None
         self._unkept: Store | None = None
         self._looked_at = 0
-        self._dag: _Published | None = None
+        self._dag: _Behind | None = None
         self._superseded: int | None = None
         self.owed: list[Owed] = []
         """What the store is to learn as soon as it can be used, oldest first."""
@@ -81,11 +83,16 @@ class Keeping:
             self._kept = open_store(given or MEMORY) if named else given  # type: ignore[arg-type, assignment]
         return self._kept  # type: ignore[return-value]
 
-    def open(self, conversation: str, owner: str) -> None:
+    def open(self, conversation: str, owner: str, branch: int | None = None) -> None:
         """Turn to a conversation; nothing is written before its first message."""
-        self.conversation, self.owner, self._looked_at = conversation, owner, 0
+        self.conversation, self.owner, self.branch, self._looked_at = conversation, owner, branch, 0
         self._dag = self._superseded = None
         self.owed = []
+
+    def turn_to(self, branch: int) -> None:
+        """Turn to another branch of the conversation."""
+        self.branch, self._looked_at = branch, 0
+        self._dag = self._superseded = None
 
     def close(self) -> None:
         """Give back the stores that were opened here; one that was handed over stays open."""
@@ -123,10 +130,21 @@ class Keeping:
 
     def _taken(self, messages: Sequence[Message], *, full: bool) -> Ingested:
         try:
-            return self.store.ingest(self.conversation, messages, owner=self.owner, full=full)
+            return self._ingested(messages, full=full)
         except MessageError:
             plain = [{str(key): cleaned(value) for key, value in message.items()} for message in messages]
-            return self.store.ingest(self.conversation, plain, owner=self.owner, full=full)
+            return self._ingested(plain, full=full)
+
+    def _ingested(self, messages: Sequence[Message], *, full: bool) -> Ingested:
+        done = self.store.ingest(self.conversation, messages, full=full, **self._here)
+        if self.branch is not None:
+            self.branch = done.branch
+        return done
+
+    @property
+    def _here(self) -> dict[str, Any]:
+        """The owner and the branch, as the store's methods take them."""
+        return {"owner": self.owner, "branch": self.branch}
 
     def readable(self, messages: list[Any], *, full: bool = False) -> list[Message]:
         """Return the list as it is; one that holds something else than messages, as a repair reads it."""
@@ -141,44 +159,42 @@ class Keeping:
 
     def get(self, ids: Iterable[str | None]) -> dict[str, Stored]:
         """Fetch messages by id."""
-        return self.store.get([i for i in ids if i is not None], owner=self.owner)
+        return self.store.get([i for i in ids if i is not None], **self._here)
 
     def window(self) -> Window:
         """Return the window as it was saved last."""
-        return self.store.window(self.conversation, owner=self.owner)
+        return self.store.window(self.conversation, **self._here)
 
     def nodes(self, window: Window) -> tuple[list[Node], list[Node]]:
-        """Return the published nodes and the prepared ones; published nodes change only together with the window."""
+        """Return the nodes behind a window, which change only together with it, and the prepared ones."""
         if self._dag is None or not self._dag.stands_in(window):
-            published = self.store.nodes(self.conversation, owner=self.owner)
-            self._dag = _Published(version=window.version, tops=tops_of(window), nodes=published)
-        return self._dag.nodes, self.store.nodes(self.conversation, owner=self.owner, states=("prepared",))
+            nodes = self.store.nodes(self.conversation, **self._here)
+            self._dag = _Behind(version=window.version, tops=tops_of(window), nodes=nodes)
+        return self._dag.nodes, self.store.prepared_nodes(self.conversation, owner=self.owner)
 
-    def outdated(self, published: Sequence[Node]) -> set[str]:
-        """Return the leaves that cover a message which was edited or taken back since."""
+    def outdated(self, nodes: Sequence[Node]) -> set[str]:
+        """Return the leaves that cover a message which was replaced since."""
         info = self.store.info(self.conversation, owner=self.owner)
         self._superseded = info.superseded if info else 0
         looked_at = self._dag.superseded if self._dag else None
-        if not published or self._superseded in (0, looked_at):
+        if not nodes or self._superseded in (0, looked_at):
             return set()
-        coverage = Coverage(published)
-        rows = self.store.messages(self.conversation, owner=self.owner, superseded=True)
+        coverage = Coverage(nodes)
+        rows = self.store.messages(self.conversation, superseded=True, **self._here)
         gone = {row.seq for row in rows if row.superseded and row.seq in coverage}
-        return {
-            node.id for node in published if any(c.first_seq <= seq <= c.last_seq for c in node.covers for seq in gone)
-        }
+        return {node.id for node in nodes if any(c.first_seq <= seq <= c.last_seq for c in node.covers for seq in gone)}
 
-    def uncovered(self, window: Window, published: Sequence[Node], coverage: Coverage) -> list[Stored]:
+    def uncovered(self, window: Window, nodes: Sequence[Node], coverage: Coverage) -> list[Stored]:
         """Return the live messages that no leaf covers, in their order.
 
         Whatever came before the window was saved is covered or in the window, so only that and what is newer is read;
         all of it when leaves were given up.
         """
         kept = self.get(item.get("m") for item in window.items)
-        known = [row.seq for row in kept.values() if not row.system] + [node.last_seq for node in published]
-        whole = not published or any(node.id not in coverage.ids for node in published if node.covers)
+        known = [row.seq for row in kept.values() if not row.system] + [node.last_seq for node in nodes]
+        whole = not nodes or any(node.id not in coverage.ids for node in nodes if node.covers)
         first = None if whole else max(known, default=0) + 1
-        newer = self.store.messages(self.conversation, owner=self.owner, first=first)
+        newer = self.store.messages(self.conversation, first=first, **self._here)
         rows = {row.id: row for row in (*(() if whole else kept.values()), *newer)}
         live = [row for row in rows.values() if not (row.system or row.superseded or row.seq in coverage)]
         return sorted(live, key=lambda row: (row.place, row.seq))
@@ -190,7 +206,7 @@ class Keeping:
             return (info.messages, info.tokens) if info else (0, 0)
         kept = [row for row in self.get(item.get("m") for item in window.items).values() if not row.system]
         last = max(*(row.seq for row in kept), *(node.last_seq for node in tops), 0)
-        newer = self.store.messages(self.conversation, owner=self.owner, first=last + 1)
+        newer = self.store.messages(self.conversation, first=last + 1, **self._here)
         live = [*(row for row in kept if not row.superseded), *newer]
         return len(live), sum(row.tokens for row in live)
 
@@ -198,11 +214,11 @@ class Keeping:
         """Note in the journal what a model was paid for beside the conversation; the window stays as it is."""
         here = len(self.window().items)
         row = Request(reason=reason, keep=here, added=(), usage=dict(usage), cost_usd=cost_usd)
-        self.store.record_request(self.conversation, row, owner=self.owner)
+        self.store.record_request(self.conversation, row, **self._here)
 
     def handed_out(self, messages: Sequence[tuple[Message, tuple[str, ...]]]) -> None:
         """Note the list that the host gets, each message with the stored ones it stands for."""
-        self.store.handed_out(self.conversation, messages, owner=self.owner)
+        self.store.handed_out(self.conversation, messages, **self._here)
 
     def save(
         self,
@@ -211,17 +227,14 @@ class Keeping:
         *,
         nodes: Sequence[Node],
         origins: Sequence[tuple[Message, tuple[str, ...]]],
-        publish: Sequence[str],
-        retire: Sequence[str],
+        used: Sequence[str],
     ) -> None:
-        """Replace the window and change the DAG in one transaction, then note the list that the host gets."""
-        saved = self.store.save_window(
-            self.conversation, window, request, owner=self.owner, publish=publish, retire=list(dict.fromkeys(retire))
-        )
-        self._dag = _Published(
+        """Replace the window, and note the nodes that it uses, at once; then note the list that the host gets."""
+        saved = self.store.save_window(self.conversation, window, request, used=used, **self._here)
+        self._dag = _Behind(
             version=saved.version,
             tops=tops_of(saved),
-            nodes=[replace(node, state="published") for node in nodes],
+            nodes=[replace(node, state="kept") for node in nodes],
             superseded=self._superseded,
         )
         self.handed_out(origins)

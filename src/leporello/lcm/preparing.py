@@ -68,13 +68,13 @@ class Preparing:
         """
         self._room = budgets.summaries
         window = self._keeping.window()
-        published, prepared = self._keeping.nodes(window)
-        rows = self._keeping.uncovered(window, published, Coverage(published))
+        nodes, prepared = self._keeping.nodes(window)
+        rows = self._keeping.uncovered(window, nodes, Coverage(nodes))
         leaves, lacks = full_leaves(before_zone(rows, budgets), prepared, budgets.leaf)
         for covers in leaves:
             self._put(LEAF, _name(covers), {"covers": [_plain(cover) for cover in covers]})
         replaced = {node.meta.get("replaces") for node in prepared}
-        again = [node for node in published if node.meta.get(REMAKE) and node.id not in replaced]
+        again = [node for node in nodes if node.meta.get(REMAKE) and node.id not in replaced]
         for node in again[-self._settings.max_calls :]:
             self._put(AGAIN, node.id, {"node": node.id})
         self._undone = bool(leaves or again)
@@ -126,9 +126,9 @@ class Preparing:
 
         Only a full group is the same then: behind one that is not, more leaves may come.
         """
-        store, who = self._store(), {"owner": self._owner}
-        shown = [store.node(top, **who) for top in tops_of(store.window(self._conversation, **who))]
-        prepared = [n for n in store.nodes(self._conversation, **who, states=("prepared",)) if "replaces" not in n.meta]
+        store, owner = self._store(), self._owner
+        shown = [store.node(top, owner=owner) for top in tops_of(self._keeping.window())]
+        prepared = [n for n in store.prepared_nodes(self._conversation, owner=owner) if "replaces" not in n.meta]
         ready = {node.children: node for node in prepared if node.children}
         tops = in_order([*filter(None, shown), *(node for node in prepared if not node.children)])
         while sum(map(block_tokens, tops)) > self._room > 0:
@@ -144,12 +144,12 @@ class Preparing:
     def _condensed(self, job: Job, writer: Writer) -> Node | None:
         """Write a node over others; one that is gone meanwhile is of no use."""
         found = [self._store().node(child, owner=self._owner) for child in job.payload["children"]]
-        children = [child for child in found if child is not None and child.state != "retired"]
+        children = [child for child in found if child is not None]
         return writer.condensed(children, job.payload["tokens"]) if len(children) == len(found) else None
 
     def _again(self, job: Job, writer: Writer) -> Node | None:
         node = self._store().node(job.payload["node"], owner=self._owner)
-        if node is None or node.state != "published":
+        if node is None or node.state != "kept":
             return None
         if node.children:
             children = [self._store().node(child, owner=self._owner) for child in node.children]

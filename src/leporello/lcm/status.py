@@ -24,8 +24,8 @@ def status(keeping: Keeping, engine: dict[str, Any]) -> dict[str, Any]:
     tops = [node for id_ in tops_of(window) if (node := store.node(id_, owner=owner)) is not None]
     blocks = sum(map(block_tokens, tops))
     messages, tokens = keeping.unfolded(window, tops)
-    levels = store.levels(conversation, REMAKE, owner=owner)
-    prepared = store.nodes(conversation, owner=owner, states=("prepared",))
+    levels = store.levels(conversation, REMAKE, owner=owner, branch=keeping.branch)
+    prepared = store.prepared_nodes(conversation, owner=owner)
     folds = store.requests(conversation, owner=owner, reason=FOLD, last=_LAST_FOLDS)
     cost_usd, unpriced = store.spent(conversation, (FOLD, ANSWER), owner=owner)
     return {

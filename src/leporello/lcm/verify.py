@@ -41,12 +41,32 @@ def verify(store: Store, conversation: str, *, owner: str = "") -> list[Finding]
 
 
 def _folding(store: Store, conversation: str, owner: str) -> Iterator[Finding]:
-    nodes = store.nodes(conversation, owner=owner)
-    rows = list(store.messages(conversation, owner=owner, superseded=True))
-    window = store.window(conversation, owner=owner)
+    """Check the head, and every other branch that was folded by itself: the others show what their parents show."""
+    branches = store.branches(conversation, owner=owner)
+    for branch in branches:
+        if branch.head or branch.folds:
+            found = _branch(store, conversation, owner, branch.id)
+            where = f" (branch {branch.id})" if len(branches) > 1 else ""
+            yield from (Finding(where=each.where + where, problem=each.problem) for each in found)
+
+
+def _branch(store: Store, conversation: str, owner: str, branch: int) -> Iterator[Finding]:
+    nodes = store.nodes(conversation, owner=owner, branch=branch)
+    rows = list(store.messages(conversation, owner=owner, branch=branch, superseded=True))
+    window = store.window(conversation, owner=owner, branch=branch)
     yield from _coverage(rows, nodes, window)
+    yield from _path(rows, nodes)
     yield from _dag(nodes, {row.seq for row in rows})
     yield from _window(nodes, window)
+
+
+def _path(rows: Sequence[Stored], nodes: Sequence[Node]) -> Iterator[Finding]:
+    """Find nodes that tell what was said on another branch."""
+    foreign = {row.seq for row in rows if row.superseded and not row.replaced}
+    for node in nodes:
+        strange = seqs_of(node.covers) & foreign
+        if strange:
+            yield Finding(where=f"node {node.id}", problem=f"it covers seq {min(strange)}, which is on another branch")
 
 
 def _coverage(rows: Sequence[Stored], nodes: Sequence[Node], window: Window) -> Iterator[Finding]:
@@ -92,7 +112,7 @@ def _dag(nodes: Sequence[Node], stored: set[int]) -> Iterator[Finding]:
             yield Finding(where=where, problem="a node covers either messages or nodes")
         for child in node.children:
             if child not in known:
-                yield Finding(where=where, problem=f"its child {child} is not published")
+                yield Finding(where=where, problem=f"its child {child} is missing")
             elif child in parents:
                 yield Finding(where=where, problem=f"its child {child} also stands under {parents[child]}")
             elif known[child].level >= node.level:

@@ -117,11 +117,11 @@ def frame_tokens() -> int:
     return count_text("\n\n".join([summary_block(GUIDE, note=True), ACKNOWLEDGEMENT, AFTER_NEWEST])) + 16
 
 
-def shown(store: Store, conversation: str, *, owner: str = "") -> list[Message]:
+def shown(store: Store, conversation: str, *, owner: str = "", branch: int | None = None) -> list[Message]:
     """Return the window as it went to the model when it was saved, with what was recorded since: a resumed list."""
-    items = store.window(conversation, owner=owner).items
-    rows = store.get([item["m"] for item in items if "m" in item], owner=owner)
-    nodes = {node.id: node for node in store.nodes(conversation, owner=owner)}
+    items = store.window(conversation, owner=owner, branch=branch).items
+    rows = store.get([item["m"] for item in items if "m" in item], owner=owner, branch=branch)
+    nodes = {node.id: node for node in store.nodes(conversation, owner=owner, branch=branch)}
     tops = [nodes[item["n"]] for item in items if item.get("n") in nodes]
     said = [rows[item["m"]] for item in items if item.get("m") in rows]
     note = not any(row.system for row in said)

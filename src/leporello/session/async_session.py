@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from leporello.messages import Message, ToolCall
     from leporello.plugins import EngineSource
     from leporello.session.accounts import SessionUsage
-    from leporello.store import Store
+    from leporello.store import BranchInfo, Store
 
 T = TypeVar("T")
 
@@ -192,6 +192,30 @@ class AsyncSession:
     async def undo(self) -> list[Message]:
         """Take back the newest message of the user and all that followed; returns what was taken back."""
         return await self._run(self._session.undo)
+
+    async def fork(self, before: str | None = None, *, head: bool = True) -> AsyncSession:
+        """Return a session on a new branch, with a thread of its own; see `Session.fork`."""
+        opened = await self._run(partial(self._session.open_fork, before, head=head))
+        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leporello-session")
+        try:
+            session = await _run(thread, Session._begun, opened, self.engine)  # noqa: SLF001 - the same room
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+        return type(self)(session, thread)
+
+    async def branches(self) -> list[BranchInfo]:
+        """List the branches of the conversation in the order in which they were made."""
+        return await self._run(self._session.branches)
+
+    @property
+    def branch(self) -> int:
+        """The branch that this session is on."""
+        return self._session.branch
+
+    async def pin(self, message_id: str, *, pinned: bool = True) -> None:
+        """Let a message survive every fold word by word, or no longer."""
+        await self._run(partial(self._session.pin, message_id, pinned=pinned))
 
     async def reset(self, session_id: str | None = None) -> str:
         """End this conversation properly and begin another with the same engine; returns its name."""

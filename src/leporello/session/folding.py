@@ -17,10 +17,10 @@ from leporello.messages import copied
 from leporello.session import steps
 from leporello.session.accounts import FOLDED
 from leporello.session.keeping import handing_out, writing
-from leporello.session.lines import Line, Window
+from leporello.session.lines import Line, Said, Window, line_of
 from leporello.session.verdict import judge, kept
 from leporello.session.walk import tell, telling, trying
-from leporello.session.windows import folded_lines, saved_lines
+from leporello.session.windows import folded_lines, place_of, saved_lines
 from leporello.store import Request
 
 if TYPE_CHECKING:
@@ -106,10 +106,24 @@ def replacing(
             yield from saving(talk, before.lines, version, reason, report)
         else:
             talk.unwritten.append(_row(reason, report))
+        yield from pinning(talk, before.lines)
         talk.sound.mend(talk.window, talk.dialect)
         if talk.sent is not None:  # its row must not cut off what the fold has saved
             talk.sent = replace(talk.sent, lines=len(talk.window))
     return report
+
+
+def pinning(talk: Conversation, before: Sequence[Line]) -> Walk[None]:
+    """Put pinned messages back that a fold has taken out of the window, each before what was said after it."""
+    pinned = yield from trying(talk, steps.Pinned(), default=[])
+    said = {one.id: one for line in before for one in line.said}
+    for row in pinned:
+        if any(one.id == row.id for line in talk.window.lines for one in line.said):
+            continue
+        one = said.get(row.id) or Said(message=row.message, id=row.id)
+        at = place_of(talk.window, row.id)
+        talk.window.replace(at, [line_of(one.message, said=[one]), *talk.window.lines[at:]])
+        talk.cut(at, "compaction")
 
 
 def using(talk: Conversation, step: steps.Compress | steps.CompressBuiltIn) -> Walk[CompactionReport]:

@@ -71,6 +71,8 @@ class Host:
     store: Store
     conversation: str
     owner: str = ""
+    branch: int = 1
+    """The branch of the conversation that this session is on."""
     start: dict[str, Any] = field(default_factory=dict)
     """What on_session_start is told besides the id."""
     llm: LLM | None = None
@@ -104,38 +106,57 @@ class Host:
     # the store
 
     def _append(self, step: steps.Append) -> tuple[str, ...]:
-        return self.store.append(self.conversation, step.messages, owner=self.owner, request=step.request)
+        return self.store.append(self.conversation, step.messages, request=step.request, **self._here)
 
     def _handout(self, step: steps.HandOut) -> None:
         if not self.engine_stores:
             return
         listed = [(line.message, [one.id for one in line.said if one.id is not None]) for line in step.lines]
-        self.store.handed_out(self.conversation, listed, owner=self.owner)
+        self.store.handed_out(self.conversation, listed, **self._here)
+
+    @property
+    def _here(self) -> dict[str, Any]:
+        """The owner and the branch, as the store's methods take them."""
+        return {"owner": self.owner, "branch": self.branch}
+
+    def _turn_to(self, branch: int) -> None:
+        """Go on on another branch, and let an engine that keeps the conversation in the same store know."""
+        self.branch = branch
+        if self.engine_stores:
+            self._call("turn_to_branch", branch)
+
+    def carry_over(self, parent: ContextEngine) -> None:
+        """Let the engine of a fork go on from where the engine of its parent stands."""
+        self._call("carry_over_new_session_context", self.conversation, self.conversation)
+        if type(parent) is type(self.engine):
+            self._call("go_on_from", parent)
 
     def _takeback(self, step: steps.TakeBack) -> list[Stored]:
-        ends = self.store.get([step.first, step.last], owner=self.owner)
-        if ends:
-            first, last = min(row.seq for row in ends.values()), max(row.seq for row in ends.values())
-            rows = self.store.messages(self.conversation, owner=self.owner, first=first, last=last)
-            self.store.supersede(self.conversation, [row.id for row in rows], owner=self.owner)
+        first = self.store.get([step.first], **self._here).get(step.first)
+        if first is not None and not first.superseded:
+            self._turn_to(self.store.fork(self.conversation, before=first.id, **self._here))
         return self._newest_turn()
 
     def _newest_turn(self) -> list[Stored]:
         turn: list[Stored] = []
-        for row in self.store.messages(self.conversation, owner=self.owner, newest_first=True):
+        for row in self.store.messages(self.conversation, newest_first=True, **self._here):
             turn.insert(0, row)
             if row.role == "user":
                 return turn
         return []
 
     def _newest(self, step: steps.Newest) -> str | None:
-        return self.store.newest(self.conversation, owner=self.owner)
+        return self.store.newest(self.conversation, **self._here)
+
+    def _pinned(self, step: steps.Pinned) -> list[Stored]:
+        ids = self.store.pins(self.conversation, owner=self.owner)
+        return [row for row in self.store.get(ids, **self._here).values() if not row.superseded] if ids else []
 
     def _load(self, step: steps.Load) -> Saved:
-        return load(self.store, self.conversation, self.owner)
+        return load(self.store, self.conversation, self.owner, self.branch)
 
     def _journal(self, step: steps.Journal) -> int:
-        return self.store.record_request(self.conversation, step.request, owner=self.owner)
+        return self.store.record_request(self.conversation, step.request, **self._here)
 
     def _lease(self, step: steps.Lease) -> bool:
         lease = Lease(
@@ -143,6 +164,7 @@ class Host:
             conversation=self.conversation,
             token=self.token,
             owner=self.owner,
+            branch=self.branch,
             seconds=step.seconds,
         )
         is_ours = lease.take(step.patience)
@@ -155,27 +177,29 @@ class Host:
             lease.give_back()
 
     def _version(self, step: steps.Version) -> int:
-        return self.store.window(self.conversation, owner=self.owner).version
+        return self.store.window(self.conversation, **self._here).version
 
     def _save(self, step: steps.Save) -> Sequence[WindowItem]:
-        now = self.store.window(self.conversation, owner=self.owner)
+        now = self.store.window(self.conversation, **self._here)
         if now.version != step.version:
             return now.items
         try:
             self._save_window(step, now.version)
         except StaleWindowError:
-            self._save_window(step, self.store.window(self.conversation, owner=self.owner).version)
+            self._save_window(step, self.store.window(self.conversation, **self._here).version)
         return step.items
 
     def _save_window(self, step: steps.Save, version: int) -> None:
         window = Window(version=version, items=tuple(step.items))
-        self.store.save_window(self.conversation, window, step.request, owner=self.owner)
+        self.store.save_window(self.conversation, window, step.request, **self._here)
 
     # the engine
 
     def _start(self, step: steps.Start) -> None:
         self.conversation = step.session_id
         told = {**self.start, "conversation_id": step.session_id, "owner": self.owner, "lease_token": self.token}
+        if self.engine_stores:
+            told["branch"] = self.branch
         self._call("on_session_start", step.session_id, **told)
 
     def _end(self, step: steps.End) -> None:
@@ -214,7 +238,10 @@ class Host:
 
     def _compress(self, step: steps.Compress) -> Made:
         with self._blamed("compress"):
-            return self._made(self.engine, step)
+            made = self._made(self.engine, step)
+        if self.engine_stores:
+            self.branch = getattr(self.engine, "branch", None) or self.branch
+        return made
 
     def _compressbuiltin(self, step: steps.CompressBuiltIn) -> Made:
         if self.built_in is None:

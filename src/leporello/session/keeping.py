@@ -58,7 +58,7 @@ def storing(talk: Conversation, said: Sequence[Said] = (), row: Request | None =
     if said:
         talk.newest = said[-1]
     waiting = [*talk.unspoken, *talk.waiting, *said]
-    slices = list(_slices(waiting))
+    slices = list(_slices(waiting, [last for _, last in talk.withdrawn]))
     if len(slices) > 1:  # a message that cannot be stored is refused before any is
         _check(said)
     for number, part in enumerate(slices, 1):
@@ -74,7 +74,10 @@ def storing(talk: Conversation, said: Sequence[Said] = (), row: Request | None =
         for one, id_ in zip(part, ids, strict=True):
             one.id = id_
         talk.unspoken = []
-    talk.waiting = []
+        talk.waiting = [one for later in slices[number:] for one in later]
+        yield from withdrawing(talk)
+        if talk.withdrawn and talk.withdrawn[0][1] not in talk.waiting:
+            return  # what was said after an undo stands on the branch that it makes
     yield from withdrawing(talk)
     yield from _writing_late(talk)
 
@@ -93,14 +96,14 @@ def _check(said: Sequence[Said]) -> None:
         verbatim(one.message)
 
 
-def _slices(said: Sequence[Said]) -> Iterator[list[Said]]:
-    """Cut what is to be stored into what one transaction takes, so that others can write in between."""
+def _slices(said: Sequence[Said], ends: Sequence[Said]) -> Iterator[list[Said]]:
+    """Cut what is to be stored into what one transaction takes, so that others can write in between; also at ends."""
     part: list[Said] = []
     size = 0
     for one in said:
         part.append(one)
         size += len(text_of(one.message))
-        if len(part) == SLICE_MESSAGES or size >= SLICE_CHARACTERS:
+        if len(part) == SLICE_MESSAGES or size >= SLICE_CHARACTERS or one in ends:
             yield part
             part, size = [], 0
     if part:
@@ -108,11 +111,11 @@ def _slices(said: Sequence[Said]) -> Iterator[list[Said]]:
 
 
 def withdrawing(talk: Conversation) -> Walk[list[Stored]]:
-    """Mark what was taken back in the store as soon as it is all there; returns what is the newest turn then."""
+    """Fork before what was taken back, as soon as it is all stored; returns what is the newest turn then."""
     turn: list[Stored] = []
-    while talk.withdrawn and not talk.waiting:
-        first, last = talk.withdrawn[0]
-        taken = yield from trying(talk, steps.TakeBack(first=first.id or "", last=last.id or ""))
+    while talk.withdrawn and talk.withdrawn[0][1] not in talk.waiting:
+        first, _ = talk.withdrawn[0]
+        taken = yield from trying(talk, steps.TakeBack(first=first.id or ""))
         if taken is None:
             break
         turn = taken

@@ -25,12 +25,13 @@ _LOOK_SECONDS: Final = 0.25
 
 @dataclass(kw_only=True)
 class Lease:
-    """The right to compact one conversation, in the name of `token`."""
+    """The right to compact one branch of a conversation, in the name of `token`."""
 
     store: Store
     conversation: str
     token: str
     owner: str
+    branch: int
     seconds: float
 
     def __post_init__(self) -> None:
@@ -51,7 +52,7 @@ class Lease:
         """Give it back."""
         with self._prolonging:
             self._over.set()
-        self.store.release(self.conversation, self.token, owner=self.owner)
+        self.store.release(self.conversation, self.token, owner=self.owner, branch=self.branch)
 
     def _keep(self) -> None:
         """Prolong it until it is given back; whoever took it meanwhile keeps it."""
@@ -67,4 +68,6 @@ class Lease:
             return True  # the store may be there again before the time is over
 
     def _prolong(self) -> bool:
-        return self.store.acquire(self.conversation, self.token, seconds=self.seconds, owner=self.owner)
+        return self.store.acquire(
+            self.conversation, self.token, seconds=self.seconds, owner=self.owner, branch=self.branch
+        )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Literal
 from uuid import uuid4
@@ -60,6 +60,38 @@ class Opened:
         self.talk = conversation(self.host, key, talk.route, talk.dialect, self.config)
         return self.talk
 
+    def forkable(self) -> EngineSource:
+        """Return where the engine of a fork comes from."""
+        if self.source is None:
+            raise SessionError("a session whose engine was handed over cannot be forked: name the engine instead.")
+        return self.source
+
+    def on_branch(self, branch: int) -> Opened:
+        """Return what a session on another branch is made of: the same store, and an engine of its own."""
+        engine, notice = _engine(None, self.forkable())
+        before = self.host
+        host = replace(
+            before,
+            engine=engine,
+            branch=branch,
+            token=uuid4().hex,
+            built_in=_built_in(self.config, self.source, engine, before.store, self.talk.route),
+            _lease_held=None,
+            _built_in=None,
+            _taken={},
+        )
+        engine.on_event = host.from_engine
+        talk = self.talk
+        return Opened(
+            config=self.config,
+            host=host,
+            talk=conversation(host, talk.session_id, talk.route, talk.dialect, self.config, branch),
+            system=self.system,
+            notices=[notice] if notice else [],
+            own_store=False,
+            source=self.source,
+        )
+
     def close(self) -> None:
         """Give back what was opened here; an engine or a store that was handed over stays open."""
         try:
@@ -88,6 +120,7 @@ def open_session(
     llm: LLM | Literal["auto"] | None = "auto",
     api_key: str | None = None,
     api_mode: str | None = None,
+    branch: int | None = None,
 ) -> Opened:
     """Open or resume a conversation; nothing is written, and the engine is not started yet."""
     if dialect not in DIALECTS:
@@ -123,7 +156,7 @@ def open_session(
     return Opened(
         config=settings,
         host=host,
-        talk=conversation(host, key, route, dialect, settings),
+        talk=conversation(host, key, route, dialect, settings, branch),
         system=system,
         notices=[text for text in (notice, fell_back) if text],
         introduced=chosen is not given,
@@ -133,9 +166,12 @@ def open_session(
     )
 
 
-def conversation(host: Host, session_id: str, route: Route, dialect: str, config: Config) -> Conversation:
-    """Return a conversation as it was left: its window, the count of its last request, what it cost."""
+def conversation(
+    host: Host, session_id: str, route: Route, dialect: str, config: Config, branch: int | None = None
+) -> Conversation:
+    """Return a conversation as it was left, on its head or another branch: its window, its last count, what it cost."""
     store, owner = host.store, host.owner
+    host.branch = branch or store.head(session_id, owner=owner)
     talk = Conversation(
         session_id=session_id,
         route=route,
@@ -147,11 +183,10 @@ def conversation(host: Host, session_id: str, route: Route, dialect: str, config
         meter=Meter(route.model),
         caching=_caching(config, route, dialect),
     )
-    saved = load(store, session_id, owner)
+    saved = load(store, session_id, owner, host.branch)
     talk.resume(saved)
-    rows = store.requests(session_id, owner=owner)
-    talk.accounts.resume(rows)
-    last = rows[-1] if rows else None
+    talk.accounts.resume(store.requests(session_id, owner=owner))
+    last = next(iter(store.requests(session_id, owner=owner, branch=host.branch, last=1)), None)
     if saved.whole and last is not None and last.reason == REQUEST and last.usage.get("prompt_tokens"):
         talk.meter.resumed(last.usage["prompt_tokens"], len(saved.lines), int(last.report.get("tools", 0)))
     return talk

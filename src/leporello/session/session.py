@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from leporello.plugins import EngineSource
     from leporello.session import steps
     from leporello.session.conversation import Conversation
-    from leporello.store import Store
+    from leporello.store import BranchInfo, Store
 
 T = TypeVar("T")
 
@@ -108,9 +108,7 @@ class Session:
             api_key=api_key,
             api_mode=api_mode,
         )
-        session = cls(opened)
-        session._begin(system)
-        return session
+        return cls._begun(opened)
 
     @property
     def id(self) -> str:
@@ -250,6 +248,54 @@ class Session:
         """Take back the newest message of the user and all that followed; returns what was taken back."""
         self._break_off()
         return self._drive(turn.undoing(self._talk))
+
+    def fork(self, before: str | None = None, *, head: bool = True) -> Session:
+        """Return a session on a new branch that shares everything before a message with this one, by its id.
+
+        None: everything. Nothing is copied, nothing is summarised, and what the provider has cached still holds. With
+        `head` the conversation is resumed on the branch from now on; a question aside has False. Close it by itself.
+        """
+        return self._begun(self.open_fork(before, head=head), self.engine)
+
+    def open_fork(self, before: str | None = None, *, head: bool = True) -> Opened:
+        """Make a branch, and return what a session on it is made of; its engine is not started yet."""
+        check_texts(before=before)
+        self._opened.forkable()
+        self._break_off()
+        self._drive(turn.storing(self._talk))
+        if self.unstored:
+            raise StoreError("the conversation is not stored at the moment, so it cannot be forked.")
+        branch = self.store.fork(self.id, before=before, owner=self._host.owner, branch=self._host.branch, head=head)
+        return self._opened.on_branch(branch)
+
+    @classmethod
+    def _begun(cls, opened: Opened, parent: ContextEngine | None = None) -> Session:
+        session = cls(opened)
+        session._begin(opened.system)
+        if parent is not None:
+            session._host.carry_over(parent)
+        return session
+
+    def branches(self) -> list[BranchInfo]:
+        """List the branches of the conversation in the order in which they were made."""
+        return self.store.branches(self.id, owner=self._host.owner)
+
+    @property
+    def branch(self) -> int:
+        """The branch that this session is on."""
+        return self._host.branch
+
+    def pin(self, message_id: str, *, pinned: bool = True) -> None:
+        """Let a message survive every fold word by word, or no longer.
+
+        One that is folded comes back with the next fold. Calls of tools and their results cannot be pinned.
+        """
+        row = self.store.get([message_id], owner=self._host.owner).get(message_id)
+        if row is None or row.conversation != self.id:
+            raise SessionError(f"there is no message {message_id!r} in this conversation.")
+        if row.role not in ("user", "assistant") or row.message.get("tool_calls"):
+            raise SessionError("only what a user or the assistant said can be pinned, not a call or its result.")
+        self.store.pin(self.id, message_id, owner=self._host.owner, pinned=pinned)
 
     def reset(self, session_id: str | None = None) -> str:
         """End this conversation properly and begin another with the same engine; returns its name."""

@@ -31,13 +31,12 @@ class Append:
 
 @dataclass(frozen=True, kw_only=True)
 class TakeBack:
-    """Mark everything from one stored message to another as taken back.
+    """Fork the conversation before a stored message, and go on on the fork.
 
     The answer is what is the newest turn then, from the message of the user on.
     """
 
     first: str
-    last: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +45,13 @@ class Newest:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Pinned:
+    """Ask for the pinned messages on this branch, oldest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Load:
-    """Read the conversation as it stands in the store."""
+    """Read the branch as it stands in the store."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,6 +218,7 @@ Step: TypeAlias = (
     Append
     | TakeBack
     | Newest
+    | Pinned
     | Load
     | HandOut
     | Journal

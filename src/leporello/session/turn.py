@@ -47,7 +47,7 @@ from leporello.session.keeping import (
 )
 from leporello.session.lines import Said, line_of
 from leporello.session.walk import Walk, tell, telling, trying
-from leporello.session.windows import unfolded
+from leporello.session.windows import common, unfolded
 from leporello.store import Request
 from leporello.tokens import count_message, count_tools
 
@@ -216,9 +216,23 @@ def undoing(talk: Conversation) -> Walk[list[Message]]:
     talk.withdrawn.append((said[0], newest or said[-1]))
     talk.newest = None
     turn = yield from withdrawing(talk)
+    if not talk.withdrawn:
+        yield from reloading(talk, UNDO)
     talk.window.extend(unfolded(talk.window, turn) or unstored_turn(talk))
     yield from writing(talk, len(talk.window), Request(reason=UNDO, keep=0, added=()))
     return [copied(line.message) for line in removed]
+
+
+def reloading(talk: Conversation, why: str) -> Walk[None]:
+    """Go on from the window of the branch as the store has it: what was written may stand for less than before."""
+    saved = yield from trying(talk, steps.Load())
+    if saved is None:
+        return
+    before = talk.window
+    same = common(before, [*saved.lines, *saved.later])
+    talk.cut(same, why)
+    talk.resume(saved)
+    talk.window.rewritten = min(before.rewritten, same)
 
 
 def _may_be_folded(talk: Conversation, at: int) -> bool:

@@ -43,15 +43,15 @@ def number_of(id_: str) -> int:
     return int(id_[1:])
 
 
-def load(store: Store, conversation: str, owner: str) -> Saved:
-    """Return a conversation as it was left."""
-    items = store.window(conversation, owner=owner).items
-    rows = store.get([item["m"] for item in items if "m" in item], owner=owner)
-    lines = _saved(store, conversation, owner, items, rows)
-    nodes = {node.id: node.last_seq for node in store.nodes(conversation, owner=owner)}
+def load(store: Store, conversation: str, owner: str, branch: int) -> Saved:
+    """Return a branch of a conversation as it was left."""
+    items = store.window(conversation, owner=owner, branch=branch).items
+    rows = store.get([item["m"] for item in items if "m" in item], owner=owner, branch=branch)
+    lines = _saved(store, conversation, owner, branch, items, rows)
+    nodes = {node.id: node.last_seq for node in store.nodes(conversation, owner=owner, branch=branch)}
     seen = [row.seq for row in rows.values() if not row.system]
     seen += [nodes[item["n"]] for item in items if item.get("n") in nodes]
-    later = store.messages(conversation, owner=owner, first=max(seen, default=0) + 1)
+    later = store.messages(conversation, owner=owner, branch=branch, first=max(seen, default=0) + 1)
     systems = [] if items else _newest_system(store, conversation, owner)
     return Saved(
         lines=lines,
@@ -62,10 +62,10 @@ def load(store: Store, conversation: str, owner: str) -> Saved:
 
 
 def _saved(
-    store: Store, conversation: str, owner: str, items: Sequence[WindowItem], rows: dict[str, Stored]
+    store: Store, conversation: str, owner: str, branch: int, items: Sequence[WindowItem], rows: dict[str, Stored]
 ) -> list[Line]:
     if any("n" in item for item in items):
-        messages = shown(store, conversation, owner=owner)
+        messages = shown(store, conversation, owner=owner, branch=branch)
     else:
         messages = [message for item in items if (message := _message(item, rows)) is not None]
     said = {id_: Said(message=row.message, id=id_) for id_, row in rows.items() if not row.superseded}
@@ -92,6 +92,28 @@ def _newest_system(store: Store, conversation: str, owner: str) -> list[Stored]:
 
 def _line(row: Stored) -> Line:
     return line_of(row.message, said=[Said(message=row.message, id=row.id)])
+
+
+def place_of(window: Window, id_: str) -> int:
+    """Return where a stored message belongs in a window: before the first one that was stored after it."""
+    number = number_of(id_)
+    at = next(
+        (at for at, line in enumerate(window) if any(one.id and number_of(one.id) > number for one in line.said)),
+        len(window),
+    )
+    while 0 < at < len(window) and window.lines[at].role == "tool":
+        at -= 1
+    return max(at, window.systems())
+
+
+def common(window: Window, lines: Sequence[Line]) -> int:
+    """Return how many lines at the front of a window are the same ones in another."""
+    count = 0
+    for old, new in zip(window.lines, lines, strict=False):
+        if old.wire != new.wire:
+            break
+        count += 1
+    return count
 
 
 def unfolded(window: Window, turn: Sequence[Stored]) -> list[Line]:

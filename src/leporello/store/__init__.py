@@ -2,7 +2,9 @@
 
 from leporello.store.address import open_store
 from leporello.store.protocol import (
+    ROOT,
     Artifact,
+    BranchInfo,
     Candidate,
     Candidates,
     ConversationInfo,
@@ -22,7 +24,9 @@ from leporello.store.protocol import (
 )
 
 __all__ = [
+    "ROOT",
     "Artifact",
+    "BranchInfo",
     "Candidate",
     "Candidates",
     "ConversationInfo",

@@ -52,6 +52,9 @@ class History(Protocol):
     def following(self, after: float | None) -> Iterator[Row]:
         """Walk the live rows behind a place, in order; None: from the first."""
 
+    def shared_to(self) -> float:
+        """Return up to which place the history belongs to other branches too."""
+
     def systems(self, fingerprints: Collection[str]) -> dict[str, int]:
         """Return the ids of stored system messages by fingerprint."""
 
@@ -83,6 +86,9 @@ class Plan:
     known: dict[int, Origins] = field(default_factory=dict)
     added: tuple[Addition, ...] = ()
     superseded: tuple[int, ...] = ()
+    """Stored messages that the list has no more: replaced by others, or behind the place of the fork."""
+    fork: float | None = None
+    """Behind which place the list goes on otherwise than the stored history; None when it goes on from its end."""
     repeated: dict[int, int] = field(default_factory=dict)
     """System messages that equal an added one of the same list, by index."""
     full: bool = False

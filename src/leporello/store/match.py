@@ -53,6 +53,7 @@ def full_plan(
         added=kept,
         repeated=repeated,
         superseded=body.superseded,
+        fork=body.fork,
         full=True,
         settled=body.settled,
         crowded=body.crowded,
@@ -91,13 +92,45 @@ def _aligned(
     if any(gap.superseded for gap in filled) and not is_known_list(seen, chain, emitted, reading):
         known = {index: stretch.ids for index, stretch in chain.items()}
         return _begun_anew(history, seen) if any(gap.new for gap in gaps) else Plan(known=known, settled=False)
+    taken_back = bool(filled[-1].superseded)
+    changed = next((gap for gap, fill in zip(gaps, filled[:-1], strict=False) if fill.added), None)
+    if changed and (taken_back or _changes_shared(history, filled)):
+        return _forked(history, seen, chain, changed, derived | forgotten)
     return Plan(
         known={index: stretch.ids for index, stretch in chain.items()},
         added=tuple(addition for gap in filled for addition in gap.added),
-        superseded=tuple(id_ for gap in filled for id_ in gap.superseded),
+        superseded=tuple(row.id for gap in filled for row in gap.superseded),
+        fork=_behind(gaps[-1].after) if taken_back else None,
         settled=filled[-1].settled,
         crowded=any(gap.crowded for gap in filled),
     )
+
+
+def _changes_shared(history: History, filled: Sequence[_Filled]) -> bool:
+    """Tell whether a list changes something before the end that other branches have too."""
+    shared = history.shared_to()
+    places = [addition.place for gap in filled for addition in gap.added]
+    places += [row.place for gap in filled for row in gap.superseded]
+    return any(place is not None and place <= shared for place in places)
+
+
+def _forked(
+    history: History, seen: list[Seen], chain: Mapping[int, Stretch], gap: _Gap, ignored: AbstractSet[int]
+) -> Plan:
+    """Return the plan for a list that goes its own way from a gap on: all of it behind that is stored on the fork."""
+    place, first = _behind(gap.after), gap.new[0]
+    said = [index for index in range(first, len(seen)) if not (seen[index].system or index in ignored)]
+    return Plan(
+        known={index: stretch.ids for index, stretch in chain.items() if index < first},
+        added=tuple(Addition(index=index, place=max(place, 0.0) + 1 + n) for n, index in enumerate(said)),
+        superseded=tuple(row.id for row in history.following(gap.after)),
+        fork=place,
+    )
+
+
+def _behind(place: float | None) -> float:
+    """Return a place that everything stands behind, where there is none."""
+    return float("-inf") if place is None else place
 
 
 def _begun_anew(history: History, seen: list[Seen]) -> Plan:
@@ -253,7 +286,7 @@ class _Filled:
     """What becomes of a gap: its new messages with their places, and the stored ones that they replace."""
 
     added: tuple[Addition, ...] = ()
-    superseded: tuple[int, ...] = ()
+    superseded: tuple[Row, ...] = ()
     settled: bool = True
     crowded: bool = False
 
@@ -279,7 +312,7 @@ def _fill(history: History, gap: _Gap, *, settle: bool) -> _Filled:
 def _placed(gap: _Gap, places: Sequence[float], replaced: Sequence[Row], *, crowded: bool = False) -> _Filled:
     return _Filled(
         added=tuple(Addition(index=index, place=place) for index, place in zip(gap.new, places, strict=True)),
-        superseded=tuple(row.id for row in replaced),
+        superseded=tuple(replaced),
         crowded=crowded,
     )
 

@@ -7,12 +7,15 @@ injected clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from leporello.messages import Message
+
+ROOT: Final = 1
+"""The branch that every conversation begins with."""
 
 WindowItem: TypeAlias = dict[str, Any]
 """{"m": message id} | {"n": node id} | {"t": text, "role": role}"""
@@ -33,7 +36,11 @@ class Stored:
     time: float
     tokens: int
     fingerprint: str
+    branch: int = 1
     superseded: bool = False
+    """Whether it is not on the path that was asked for: replaced, or said on another branch."""
+    replaced: bool = False
+    """Whether another message took its place on its own branch."""
     system: bool = False
 
 
@@ -50,6 +57,7 @@ class Ingested:
     start: int = 0
     added: tuple[str, ...] = ()
     superseded: tuple[str, ...] = ()
+    branch: int = 1
     full: bool = False
     joined: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
@@ -88,13 +96,14 @@ class Node:
     messages: int
     time_from: float
     time_to: float
-    state: Literal["prepared", "published", "retired"] = "prepared"
+    state: Literal["prepared", "kept"] = "prepared"
+    """Prepared until a window uses it; which branches show it follows from their windows."""
     meta: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Level:
-    """How many published nodes a level of the DAG has, and how many of them carry a certain note."""
+    """How many nodes a level of the DAG has, and how many of them carry a certain note."""
 
     level: int
     nodes: int
@@ -159,7 +168,10 @@ class Job:
 
 @dataclass(frozen=True, kw_only=True)
 class ConversationInfo:
-    """A conversation in a list; `messages` are the live ones, and `tokens` what they weigh."""
+    """A conversation in a list; `messages` are those on the path of its head, and `tokens` what they weigh.
+
+    `superseded` are all others: replaced, or on other branches only.
+    """
 
     key: str
     owner: str
@@ -167,6 +179,9 @@ class ConversationInfo:
     tokens: int
     superseded: int
     nodes: int
+    branches: int = 1
+    head: int = 1
+    title: str = ""
     created: float
     updated: float
     ended: float | None
@@ -174,13 +189,30 @@ class ConversationInfo:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BranchInfo:
+    """A branch of a conversation: forked from `parent` behind the message `fork`; `messages` are those on its path."""
+
+    id: int
+    parent: int | None
+    fork: str | None
+    tip: str | None
+    head: bool
+    messages: int
+    tokens: int
+    folds: int
+    created: float
+    used: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Candidate:
-    """A message that a search found, with what ranking needs."""
+    """A message that a search found, with what ranking needs; `aside` is its branch unless it is on the head's path."""
 
     id: str
     conversation: str
     seq: int
     place: float
+    aside: int = 0
     role: str
     name: str
     tool: str
@@ -267,23 +299,71 @@ class Store(Protocol):
     def end(self, conversation: str, *, owner: str = "") -> None:
         """Mark a conversation as ended; storing to it again resumes it."""
 
+    # branches
+
+    def branches(self, conversation: str, *, owner: str = "") -> list[BranchInfo]:
+        """List the branches of a conversation in the order in which they were made."""
+
+    def fork(
+        self,
+        conversation: str,
+        *,
+        before: str | None = None,
+        owner: str = "",
+        branch: int | None = None,
+        head: bool = True,
+    ) -> int:
+        """Make a branch that shares everything before a message with its parent, and return its number.
+
+        None: everything. Nothing is copied. With `head` the conversation is resumed on it from now on.
+        """
+
+    def head(self, conversation: str, *, owner: str = "") -> int:
+        """Return the branch on which a conversation is resumed."""
+
+    def set_head(self, conversation: str, branch: int, *, owner: str = "") -> None:
+        """Resume the conversation on this branch from now on."""
+
+    def pin(self, conversation: str, id: str, *, owner: str = "", pinned: bool = True) -> None:  # noqa: A002 - its name
+        """Let a message survive every fold, or no longer."""
+
+    def pins(self, conversation: str, *, owner: str = "") -> tuple[str, ...]:
+        """Return the ids of the pinned messages, oldest first."""
+
     # messages
 
     def append(
-        self, conversation: str, messages: Sequence[Message], *, owner: str = "", request: Request | None = None
+        self,
+        conversation: str,
+        messages: Sequence[Message],
+        *,
+        owner: str = "",
+        branch: int | None = None,
+        request: Request | None = None,
     ) -> tuple[str, ...]:
-        """Append messages by position, for a host that knows what is new; returns their ids.
+        """Append messages to a branch, for a host that knows what is new; returns their ids.
 
         `request` is the row of the journal that they answer: it is written together with them, or not at all.
         """
 
     def ingest(
-        self, conversation: str, messages: Sequence[Message], *, owner: str = "", full: bool = False
+        self,
+        conversation: str,
+        messages: Sequence[Message],
+        *,
+        owner: str = "",
+        branch: int | None = None,
+        full: bool = False,
     ) -> Ingested:
         """Store what is new in a host's whole list; `full` forces the full reconciliation."""
 
     def handed_out(
-        self, conversation: str, messages: Sequence[tuple[Message, Sequence[str]]], *, owner: str = ""
+        self,
+        conversation: str,
+        messages: Sequence[tuple[Message, Sequence[str]]],
+        *,
+        owner: str = "",
+        branch: int | None = None,
     ) -> None:
         """Note a list that an engine hands to the host, each message with the ids of those it stands for.
 
@@ -291,10 +371,7 @@ class Store(Protocol):
         here.
         """
 
-    def supersede(self, conversation: str, ids: Iterable[str], *, owner: str = "") -> None:
-        """Mark messages as taken back, for a host that knows it; they stay stored."""
-
-    def get(self, ids: Iterable[str], *, owner: str = "") -> dict[str, Stored]:
+    def get(self, ids: Iterable[str], *, owner: str = "", branch: int | None = None) -> dict[str, Stored]:
         """Fetch messages by id; unknown ids, and those of other owners, are left out."""
 
     def messages(
@@ -302,21 +379,29 @@ class Store(Protocol):
         conversation: str,
         *,
         owner: str = "",
+        branch: int | None = None,
         first: int | None = None,
         last: int | None = None,
         superseded: bool = False,
         system: bool = False,
         newest_first: bool = False,
+        by_arrival: bool = False,
     ) -> Iterator[Stored]:
-        """Read messages in live order, by a range of seq; with `superseded` and `system` those too."""
+        """Read the messages on the path of a branch in order, by a range of seq.
 
-    def newest(self, conversation: str, *, owner: str = "") -> str | None:
-        """Return the id of the newest message that is not a system message, in live order; None when there is none."""
+        With `superseded` those that are not on the path too, with `system` also the system messages; `by_arrival` in
+        the order in which they were stored.
+        """
+
+    def newest(self, conversation: str, *, owner: str = "", branch: int | None = None) -> str | None:
+        """Return the id of the newest message of a branch that is no system message; None when there is none."""
 
     def neighbours(self, id: str, *, before: int, after: int, owner: str = "") -> list[Stored]:  # noqa: A002 - its name
         """Return a message with those around it, in live order."""
 
-    def asking(self, conversation: str, tools: Collection[str], *, owner: str = "") -> tuple[str, ...]:
+    def asking(
+        self, conversation: str, tools: Collection[str], *, owner: str = "", branch: int | None = None
+    ) -> tuple[str, ...]:
         """Return the ids of a call of these tools that waits for its result, and of what led to it in its turn.
 
         That is the question, and the calls of these tools since then with their results. Empty when none waits.
@@ -327,28 +412,34 @@ class Store(Protocol):
     def add_nodes(self, conversation: str, nodes: Sequence[Node], *, owner: str = "") -> list[Node]:
         """Keep prepared nodes; returns them with their ids."""
 
-    def nodes(self, conversation: str, *, owner: str = "", states: Sequence[str] = ("published",)) -> list[Node]:
-        """Return the nodes of a conversation, oldest first."""
+    def nodes(self, conversation: str, *, owner: str = "", branch: int | None = None) -> list[Node]:
+        """Return the nodes of a branch, those that stand in its window and those under them, oldest first."""
+
+    def prepared_nodes(self, conversation: str, *, owner: str = "") -> list[Node]:
+        """Return the nodes that no window has used yet, oldest first."""
+
+    def conversation_of_node(self, id: str, *, owner: str = "") -> str | None:  # noqa: A002 - its name
+        """Return the conversation that a node belongs to, or None."""
 
     def node(self, id: str, *, owner: str = "") -> Node | None:  # noqa: A002 - its name
         """Return one node."""
 
-    def levels(self, conversation: str, note: str, *, owner: str = "") -> list[Level]:
-        """Count the published nodes by level, and those that carry a note in `meta`; the lowest level first."""
+    def levels(self, conversation: str, note: str, *, owner: str = "", branch: int | None = None) -> list[Level]:
+        """Count the nodes of a branch by level, and those that carry a note in `meta`; the lowest level first."""
 
     def covered(self, id: str, *, owner: str = "") -> Covered:  # noqa: A002 - its name
         """Return what a node and those under it cover; nothing for one that there is not."""
 
-    def covering(self, ids: Sequence[str], *, owner: str = "") -> dict[str, str]:
-        """Map message ids to the id of the published leaf that covers each; those in no leaf are left out."""
+    def covering(self, ids: Sequence[str], *, owner: str = "", branch: int | None = None) -> dict[str, str]:
+        """Map message ids to the id of the leaf that covers each on a branch; those in no leaf are left out."""
 
     # windows and the journal
 
-    def window(self, conversation: str, *, owner: str = "") -> Window:
-        """Return the current window."""
+    def window(self, conversation: str, *, owner: str = "", branch: int | None = None) -> Window:
+        """Return the current window of a branch."""
 
     def window_at(self, conversation: str, number: int, *, owner: str = "") -> tuple[WindowItem, ...]:
-        """Return the window as it was after the journal row with this number."""
+        """Return the window as it was after the journal row with this number, on the branch of that row."""
 
     def save_window(
         self,
@@ -357,16 +448,16 @@ class Store(Protocol):
         request: Request,
         *,
         owner: str = "",
-        publish: Sequence[str] = (),
-        retire: Sequence[str] = (),
+        branch: int | None = None,
+        used: Sequence[str] = (),
     ) -> Window:
-        """Replace the window, publish and retire nodes and write the journal row, all at once.
+        """Replace the window of a branch, write the journal row and take the nodes from the prepared ones, all at once.
 
         The row's `keep` and `added` are worked out from the two windows. Raises `StaleWindowError` when the window has
         another version than `window.version`.
         """
 
-    def record_request(self, conversation: str, request: Request, *, owner: str = "") -> int:
+    def record_request(self, conversation: str, request: Request, *, owner: str = "", branch: int | None = None) -> int:
         """Write a journal row for a request that only added to the window's end; its version stays."""
 
     def requests(
@@ -377,8 +468,12 @@ class Store(Protocol):
         reason: str | None = None,
         last: int | None = None,
         after: int = 0,
+        branch: int | None = None,
     ) -> list[Request]:
-        """Return journal rows, oldest first: the newest `last` of them, behind the one with the number `after`."""
+        """Return journal rows, oldest first: the newest `last` of them, behind the one with the number `after`.
+
+        None: of all branches.
+        """
 
     def spent(self, conversation: str, reasons: Sequence[str], *, owner: str = "") -> tuple[float, int]:
         """Add up the cost of journal rows with these reasons; returns it, and how many rows have none."""
@@ -402,10 +497,12 @@ class Store(Protocol):
 
     # who may write, and work for later
 
-    def acquire(self, conversation: str, token: str, *, seconds: float, owner: str = "") -> bool:
-        """Take or prolong the lease of a conversation."""
+    def acquire(
+        self, conversation: str, token: str, *, seconds: float, owner: str = "", branch: int | None = None
+    ) -> bool:
+        """Take or prolong the lease of a branch."""
 
-    def release(self, conversation: str, token: str, *, owner: str = "") -> None:
+    def release(self, conversation: str, token: str, *, owner: str = "", branch: int | None = None) -> None:
         """Give the lease back."""
 
     def add_job(

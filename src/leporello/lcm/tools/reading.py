@@ -26,7 +26,6 @@ _STORY = 60
 _MOST_CHILDREN = 40
 _AROUND = 2
 _PER_ENTRY = 30  # what an entry takes beside its text
-_STATES = ("published", "prepared", "retired")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,9 +127,7 @@ class Reader:
         begins, store, owner = str(node.meta.get("begins", "")), self._keeping.store, self._keeping.owner
         if (first := self._keeping.get([begins]).get(begins)) is not None:
             return first.conversation
-        keys = (info.key for info in store.conversations(owner=owner))
-        holds = (key for key in keys if any(n.id == node.id for n in store.nodes(key, owner=owner, states=_STATES)))
-        return next(holds, "")
+        return store.conversation_of_node(node.id, owner=owner) or ""
 
     def _entry(self, stored: Stored, offset: int, left: int) -> tuple[dict[str, Any] | None, int, int | None]:
         """Return a message as it is shown, what that takes, and where it ends when it is not all of it."""
@@ -188,7 +185,7 @@ class Reader:
             "time": moment(stored.time),
             "tokens": stored.tokens,
             "superseded": stored.superseded,
-            "node": keeping.store.covering([stored.id], owner=keeping.owner).get(stored.id),
+            "node": keeping.store.covering([stored.id], owner=keeping.owner, branch=keeping.branch).get(stored.id),
             "begins": first_words(stored.message, hide=self._settings.redact),
             "around": [
                 {"id": row.id, "role": row.role, "begins": first_words(row.message, 80, hide=self._settings.redact)}

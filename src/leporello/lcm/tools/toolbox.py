@@ -136,6 +136,7 @@ class Toolbox:
         return {
             "id": hit.id,
             **self._reader.home(hit.conversation),
+            **({"branch": hit.aside} if hit.aside else {}),
             "seq": hit.seq,
             "rank": hit.rank,
             "node": node,

@@ -6,16 +6,15 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from leporello.store.protocol import Candidate, Candidates
+from leporello.store.protocol import Candidates
 from leporello.store.search.dates import named_dates
-from leporello.store.search.prepare import plain_text
 from leporello.store.search.rank import Ranked, Statistics, number_of, ranked
-from leporello.store.search.scan import fits
+from leporello.store.search.scan import as_candidate, fits
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from leporello.store.protocol import SearchFilter, Store, Stored
+    from leporello.store.protocol import Candidate, SearchFilter, Store
     from leporello.store.search.query import Query
 
 POOL: Final = 300
@@ -60,22 +59,6 @@ def answered(asked: Asked) -> Answer:
         known = {each.id for each in pool}
         pool = [*pool, *{each.id: each for each in beside if each.id not in known}.values()]
     return Answer(hits=ranked(asked.query, pool, statistics, question=asked.query.question), complete=complete)
-
-
-def as_candidate(stored: Stored) -> Candidate:
-    """Return a stored message as one that a search found."""
-    return Candidate(
-        id=stored.id,
-        conversation=stored.conversation,
-        seq=stored.seq,
-        place=stored.place,
-        role=stored.role,
-        name=stored.name,
-        tool=stored.tool,
-        time=stored.time,
-        score=0.0,
-        text=plain_text(stored.message),
-    )
 
 
 def _pool(asked: Asked, statistics: Statistics) -> tuple[Sequence[Candidate], bool]:

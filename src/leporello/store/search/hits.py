@@ -2,8 +2,8 @@
 
 An exact search ranks the newest hits of all its words; older ones follow in blocks, so that a word that is everywhere
 costs no more than a rare one. `/users` and `.env` are common words to the index: there what has them as they are
-written comes first, among many more of the newest. A question ranks the best hits of its rarer words together with what stands around them
-(`answer`).
+written comes first, among many more of the newest. A question ranks the best hits of its rarer words together with what
+stands around them (`answer`).
 A search that asks for newest first is not ranked at all.
 """
 
@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Final, Literal
 from leporello.errors import QueryError
 from leporello.redact import redact_message
 from leporello.store.protocol import SearchFilter
-from leporello.store.search.answer import Asked, answered, as_candidate
+from leporello.store.search.answer import Asked, answered
 from leporello.store.search.cursor import Cursor, decode, encode, name_of
 from leporello.store.search.prepare import plain_text
 from leporello.store.search.query import Query, parse
 from leporello.store.search.rank import Ranked, Statistics, exactness, ranked, written_in
 from leporello.store.search.regex import Expression, OutOfTimeError
-from leporello.store.search.scan import in_batches, newest_messages
+from leporello.store.search.scan import as_candidate, in_batches, newest_messages
 from leporello.store.search.snippet import around, snippet
 
 if TYPE_CHECKING:
@@ -49,11 +49,15 @@ Sort = Literal["relevance", "recency"]
 
 @dataclass(frozen=True, kw_only=True)
 class Hit:
-    """A message that was found; `rank` counts from 1 over all pages, `snippet` is what stands around the find."""
+    """A message that was found; `rank` counts from 1 over all pages, `snippet` is what stands around the find.
+
+    `aside` is the branch it was said on when it is not on the path of the head: taken back, or said beside it.
+    """
 
     id: str
     conversation: str
     seq: int
+    aside: int
     rank: int
     role: str
     name: str
@@ -322,6 +326,7 @@ def _hit(candidate: Candidate, *, rank: int, score: float, shown: str) -> Hit:
         id=candidate.id,
         conversation=candidate.conversation,
         seq=candidate.seq,
+        aside=candidate.aside,
         rank=rank,
         role=candidate.role,
         name=candidate.name,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from leporello.store.protocol import Candidate
 from leporello.store.search.prepare import plain_text
 
 if TYPE_CHECKING:
@@ -22,11 +23,8 @@ def newest_messages(store: Store, filter: SearchFilter, *, start: Position | Non
     """Walk messages that fit a filter: conversations from the youngest, in each from the newest."""
     for key in _conversations(store, filter, start):
         last = start[1] - 1 if start and start[0] == key else None
-        for stored in store.messages(
-            key, owner=filter.owner, last=last, superseded=filter.superseded, newest_first=True
-        ):
-            if fits(stored, filter):
-                yield stored
+        rows = store.messages(key, owner=filter.owner, last=last, superseded=True, by_arrival=True, newest_first=True)
+        yield from (stored for stored in rows if fits(stored, filter))
 
 
 def _conversations(store: Store, filter: SearchFilter, start: Position | None) -> list[str]:  # noqa: A002 - its name
@@ -41,11 +39,29 @@ def fits(stored: Stored, filter: SearchFilter) -> bool:  # noqa: A002 - its name
     """Tell whether a message is within a filter."""
     return (
         stored.id not in filter.without
+        and (filter.superseded or not stored.replaced)
         and filter.role in {None, stored.role}
         and (filter.tool is None or filter.tool in stored.tool.split(" "))
         and (filter.name is None or filter.name.lower() == stored.name.lower())
         and (filter.since is None or stored.time >= filter.since)
         and (filter.until is None or stored.time <= filter.until)
+    )
+
+
+def as_candidate(stored: Stored, score: float = 0.0) -> Candidate:
+    """Return a stored message as one that a search found."""
+    return Candidate(
+        id=stored.id,
+        conversation=stored.conversation,
+        seq=stored.seq,
+        place=stored.place,
+        aside=stored.branch if stored.superseded and not stored.replaced else 0,
+        role=stored.role,
+        name=stored.name,
+        tool=stored.tool,
+        time=stored.time,
+        score=score,
+        text=plain_text(stored.message),
     )
 
 

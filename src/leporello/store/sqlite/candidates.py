@@ -9,8 +9,8 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from leporello.store.protocol import Candidate, Candidates
-from leporello.store.search.prepare import plain_text
+from leporello.store.protocol import Candidates
+from leporello.store.search.scan import as_candidate
 from leporello.store.sqlite.part import column_text, find, number_of
 from leporello.store.sqlite.reading import load
 
@@ -61,7 +61,19 @@ def matching(connection: sqlite3.Connection, match: Match, limit: int, *, newest
     look = _newest if newest_first else _best
     hits, cut = look(connection, match, scope, limit)
     stored = load(connection, [number for number, _ in hits])
-    return Candidates(found=tuple(_candidate(stored[number], score) for number, score in hits), cut=cut)
+    if len({each.branch for each in stored.values()}) > 1:
+        hits = _without_repeats(hits, stored)
+    return Candidates(found=tuple(as_candidate(stored[number], score) for number, score in hits), cut=cut)
+
+
+def _without_repeats(hits: list[tuple[int, float]], stored: dict[int, Stored]) -> list[tuple[int, float]]:
+    """Return the hits, of equal messages at one place of sibling branches only the first."""
+    first: dict[tuple[str, float, str], int] = {}
+    for number, _ in hits:
+        each = stored[number]
+        first.setdefault((each.conversation, each.place, each.fingerprint), number)
+    kept = set(first.values())
+    return [hit for hit in hits if hit[0] in kept]
 
 
 def term_count(connection: sqlite3.Connection, term: str, last: int) -> int:
@@ -148,7 +160,7 @@ def _newest(
 def _conditions(filter: SearchFilter, scope: _Scope) -> tuple[str, list[Any]]:  # noqa: A002 - its name
     conditions: list[tuple[str, Any]] = [(scope.condition, scope.value)]
     if not filter.superseded:
-        conditions.append(("m.state = ?", 0))
+        conditions.append(("m.gone IS ?", None))
     if filter.role is not None:
         conditions.append(("m.role = ?", filter.role))
     if filter.name is not None:
@@ -161,18 +173,3 @@ def _conditions(filter: SearchFilter, scope: _Scope) -> tuple[str, list[Any]]:  
         conditions.append(("m.time <= ?", filter.until))
     conditions += [("m.id <> ?", number_of(id_, "m") or 0) for id_ in filter.without]
     return " AND ".join(text for text, _ in conditions), [value for _, value in conditions]
-
-
-def _candidate(stored: Stored, score: float) -> Candidate:
-    return Candidate(
-        id=stored.id,
-        conversation=stored.conversation,
-        seq=stored.seq,
-        place=stored.place,
-        role=stored.role,
-        name=stored.name,
-        tool=stored.tool,
-        time=stored.time,
-        score=score,
-        text=plain_text(stored.message),
-    )

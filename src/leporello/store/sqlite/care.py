@@ -7,11 +7,12 @@ import sqlite3
 import zlib
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from leporello.errors import StoreError
 from leporello.store.codec import UNREADABLE, content_hash, decode, is_canonical, next_chain, payload_keys, verbatim
 from leporello.store.protocol import Finding
+from leporello.store.sqlite.forking import counted
 from leporello.store.sqlite.part import Conversation, Part, find
 from leporello.store.sqlite.reading import load_payloads
 
@@ -63,17 +64,30 @@ class Care(Part):
             return [*findings, *_payload_findings(connection), *_counter_findings(connection)]
 
 
+_COUNTED: Final = 100  # branches of a conversation whose messages are counted, the newest ones
+
+
 def _counter_findings(connection: sqlite3.Connection) -> Iterator[Finding]:
-    """Compare the counters of every conversation with its messages."""
+    """Compare the counters of every conversation, and of its branches, with its messages."""
     rows = connection.execute(
-        "SELECT c.key, c.live, c.live_tokens, c.superseded, sum(coalesce(m.state = 0, 0)),"
-        " sum(coalesce(m.state = 0, 0) * coalesce(m.tokens, 0)), sum(coalesce(m.state = 1, 0))"
-        " FROM conversations c LEFT JOIN messages m ON m.conversation = c.id AND m.kind = 0 GROUP BY c.id"
+        "SELECT c.key, c.messages, count(m.id) FROM conversations c LEFT JOIN messages m ON m.conversation = c.id"
+        " AND m.kind = 0 WHERE typeof(c.owner) = 'text' GROUP BY c.id"
     )
-    for key, *numbers in rows:
-        if numbers[:3] != numbers[3:]:
-            problem = f"the counters say {numbers[:3]} (live, their tokens, superseded), the messages {numbers[3:]}"
-            yield Finding(where=key, problem=problem)
+    for key, noted, found in rows:
+        if noted != found:
+            yield Finding(where=key, problem=f"it counts {noted} messages and has {found}")
+    for key, conversation in connection.execute(
+        "SELECT key, id FROM conversations WHERE typeof(owner) = 'text'"
+    ).fetchall():
+        branches = connection.execute(
+            "SELECT id, messages, tokens FROM branches WHERE conversation = ? ORDER BY used DESC, id DESC LIMIT ?",
+            (conversation, _COUNTED),
+        ).fetchall()
+        for branch, *noted in branches:
+            count, tokens = counted(connection, conversation, branch)
+            if noted != [count, tokens]:
+                problem = f"branch {branch} counts {noted[0]} messages of {noted[1]} tokens and has {count} of {tokens}"
+                yield Finding(where=key, problem=problem)
 
 
 def _chain_findings(connection: sqlite3.Connection, found: Conversation) -> Iterator[Finding]:

@@ -178,7 +178,7 @@ class Database:
                 place=self.place,
                 hint="Open it once without mode=ro to bring it up to date.",
             )
-        migrate(connection, self.place, busy_seconds=self.busy_seconds)
+        migrate(connection, self.place, busy_seconds=self.busy_seconds, path=self.path)
 
     @staticmethod
     def _create_file(path: Path) -> None:

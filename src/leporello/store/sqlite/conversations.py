@@ -11,9 +11,12 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
-_INFO = """SELECT c.key, c.owner, c.created, c.updated, c.ended, c.meta, c.live, c.live_tokens, c.superseded,
-    (SELECT count(*) FROM nodes n WHERE n.conversation = c.id AND n.state = 'published')
-    FROM conversations c"""
+_INFO = """SELECT c.key, c.owner, c.created, c.updated, c.ended, c.meta, c.title, c.head, b.messages, b.tokens,
+    c.messages, coalesce(
+        (SELECT nodes FROM windows WHERE conversation = c.id AND branch = c.head ORDER BY number DESC LIMIT 1),
+        (SELECT nodes FROM windows WHERE conversation = c.id ORDER BY number DESC LIMIT 1), 0),
+    (SELECT count(*) FROM branches o WHERE o.conversation = c.id)
+    FROM conversations c JOIN branches b ON b.conversation = c.id AND b.id = c.head"""
 
 
 class Conversations(Part):
@@ -61,14 +64,17 @@ def _info(connection: sqlite3.Connection, conversation: str, owner: str) -> Conv
 
 
 def _described(row: tuple[Any, ...]) -> ConversationInfo:
-    key, owner, created, updated, ended, meta, messages, tokens, superseded, nodes = row
+    key, owner, created, updated, ended, meta, title, head, messages, tokens, stored, nodes, branches = row
     return ConversationInfo(
         key=key,
         owner=owner,
         messages=messages,
         tokens=tokens,
-        superseded=superseded,
+        superseded=stored - messages,
         nodes=nodes,
+        branches=branches,
+        head=head,
+        title=title,
         created=time_of(created),
         updated=time_of(updated),
         ended=None if ended is None else time_of(ended),

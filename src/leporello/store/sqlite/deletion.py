@@ -13,12 +13,26 @@ from uuid import uuid4
 
 from leporello.errors import StoreError
 from leporello.store.codec import payload_keys
-from leporello.store.protocol import Deletion
+from leporello.store.protocol import ROOT, Deletion
 from leporello.store.search.prepare import prepared_text
+from leporello.store.sqlite.forking import recount
 from leporello.store.sqlite.index import make_index, row_text, take_from_index
-from leporello.store.sqlite.part import Conversation, Part, checked, find, is_time, placeholders, set_setting, setting
+from leporello.store.sqlite.nodes import reachable
+from leporello.store.sqlite.part import (
+    Conversation,
+    Part,
+    add_branch,
+    checked,
+    chunks,
+    find,
+    is_time,
+    placeholders,
+    set_setting,
+    setting,
+)
+from leporello.store.sqlite.path import head_of
 from leporello.store.sqlite.reading import load_readable
-from leporello.store.sqlite.windows import current_window
+from leporello.store.sqlite.window_rows import current_window, tops_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -37,9 +51,11 @@ _ROWS_BESIDE: Final = {
     "emitted": "fingerprint",
     "forgotten": "mark",
     "tombstones": "first_seq",
-    "windows": "conversation",
-    "handed_out": "conversation",
-    "leases": "conversation",
+    "windows": "version",
+    "handed_out": "branch",
+    "leases": "branch",
+    "pins": "message",
+    "branches": "id",
 }
 """What is kept beside messages and nodes, and the column that tells the rows of one conversation apart."""
 
@@ -137,7 +153,7 @@ class Deletions(Part):
         with self._db.write() as connection:
             found = find(connection, conversation, owner)
             if found and numbers:
-                _drop_unpublished(connection, found.id, numbers[0][1], numbers[-1][1])
+                _drop_unshown(connection, found.id, numbers[0][1], numbers[-1][1])
 
 
 def hidden_conversation(connection: sqlite3.Connection, origin: int, owner: str, now: float, *, wait: float = 0) -> int:
@@ -193,8 +209,9 @@ def _oldest_prefix(
 
 
 def _first_shown(connection: sqlite3.Connection, conversation: int) -> int | None:
-    """Return the lowest seq of the messages in the current window."""
-    ids = [int(item["m"][1:]) for item in current_window(connection, conversation).items if "m" in item]
+    """Return the lowest seq of the messages in the current window of the head."""
+    window = current_window(connection, conversation, head_of(connection, conversation))
+    ids = [int(item["m"][1:]) for item in window.items if "m" in item]
     seqs = [
         connection.execute("SELECT seq FROM messages WHERE id = ? AND kind = 0", (number,)).fetchone() for number in ids
     ]
@@ -223,6 +240,7 @@ def _hide_whole(connection: sqlite3.Connection, found: Conversation, key: str, r
         " SELECT ?, ?, next_seq, chain, revision + 1, created, updated, deleted FROM conversations WHERE id = ?",
         (found.owner, key, found.id),
     ).lastrowid
+    add_branch(connection, stub or 0, ROOT, now)
     if found.next_seq > 1:
         connection.execute(
             "INSERT INTO tombstones (conversation, first_seq, last_seq, messages, chain_before, chain_after, reason,"
@@ -253,6 +271,8 @@ def _hide_range(
             f"UPDATE {table} SET conversation = ? WHERE conversation = ? AND {column} {within}",
             (hidden.id, found.id, *numbers),
         )
+    connection.execute(f"DELETE FROM pins WHERE conversation = ? AND message {within}", (found.id, *numbers))
+    recount(connection, found.id)
     connection.execute("UPDATE conversations SET revision = revision + 1 WHERE id = ?", (found.id,))
     return hidden
 
@@ -358,13 +378,22 @@ def _remove_nodes(connection: sqlite3.Connection, conversation: int) -> bool:
     return bool(nodes)
 
 
-def _drop_unpublished(connection: sqlite3.Connection, conversation: int, first: int, last: int) -> None:
-    """Remove summaries over deleted messages that no window shows."""
-    nodes = (
-        "SELECT id FROM nodes WHERE conversation = ? AND state <> 'published' AND first_seq <= ? AND last_seq >= ?"
-        " AND id NOT IN (SELECT child FROM children)"
+def _drop_unshown(connection: sqlite3.Connection, conversation: int, first: int, last: int) -> None:
+    """Remove windows that are no longer current, and summaries over deleted messages that no branch shows."""
+    connection.execute(
+        "DELETE FROM windows WHERE conversation = ?1 AND number < (SELECT max(w.number) FROM windows w"
+        " WHERE w.conversation = ?1 AND w.branch = windows.branch)",
+        (conversation,),
     )
-    values = (conversation, last, first)
-    connection.execute(f"DELETE FROM children WHERE parent IN ({nodes})", values)
-    connection.execute(f"DELETE FROM covers WHERE node IN ({nodes})", values)
-    connection.execute(f"DELETE FROM nodes WHERE id IN ({nodes})", values)
+    branches = connection.execute("SELECT id FROM branches WHERE conversation = ?", (conversation,)).fetchall()
+    tops = {top for (branch,) in branches for top in tops_of(current_window(connection, conversation, branch).items)}
+    shown = set(reachable(connection, conversation, sorted(tops)))
+    over = connection.execute(
+        "SELECT id FROM nodes WHERE conversation = ? AND first_seq <= ? AND last_seq >= ?", (conversation, last, first)
+    )
+    dropped = [number for (number,) in over if number not in shown]
+    for chunk in chunks(dropped):
+        within = f"IN ({placeholders(chunk)})"
+        connection.execute(f"DELETE FROM children WHERE parent {within} OR child {within}", (*chunk, *chunk))
+        connection.execute(f"DELETE FROM covers WHERE node {within}", chunk)
+        connection.execute(f"DELETE FROM nodes WHERE id {within}", chunk)

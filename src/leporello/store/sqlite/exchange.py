@@ -1,8 +1,9 @@
 """Conversations as JSON lines, out and in again.
 
-The first line describes the conversation, then every message stands on a line of its own in order of arrival, with
-tombstones between them; the last line holds the chain, by which a reader knows that nothing is missing. Summaries are
-not part of it: they can be made again from the originals.
+The first line describes the conversation and its branches, then every message stands on a line of its own in order of
+arrival, with tombstones between them; the last line holds the chain, by which a reader knows that nothing is missing.
+Summaries are not part of it: they can be made again from the originals. Exports of format 1, which knew no branches,
+are read too.
 """
 
 from __future__ import annotations
@@ -14,29 +15,36 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from leporello.errors import StoreError
 from leporello.store.codec import HASH_SIZE, next_chain, verbatim
+from leporello.store.protocol import ROOT
 from leporello.store.sqlite.deletion import Hidden, hidden_conversation, hide
+from leporello.store.sqlite.forking import recount
 from leporello.store.sqlite.part import (
     Conversation,
+    add_branch,
     by_number,
     checked,
+    chunks,
     column_text,
     find,
     is_time,
     meta_of,
+    placeholders,
     time_of,
     to_json,
 )
+from leporello.store.sqlite.path import Fork
 from leporello.store.sqlite.purging import Purging
 from leporello.store.sqlite.reading import load
 from leporello.store.sqlite.writing import NewRow, call_names, insert_rows, prepare
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from leporello.store.sqlite.writing import Prepared
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+_READ: Final = (1, 2)
 _BATCH = 256
 _MOST: Final = 2**53  # seqs and places beyond it are not exact in every program
 _LONGEST_IMPORT: Final = 86_400.0
@@ -72,6 +80,8 @@ class Exchange(Purging):
         with self._db.write() as connection:
             hidden = hidden_conversation(connection, 0, who, self._clock(), wait=_LONGEST_IMPORT)
         try:
+            with self._db.write() as connection:
+                _import_branches(connection, hidden, head, self._clock())
             end = self._read_in(numbered, hidden, who)
             self._show(hidden, key, who, head, end)
         except BaseException:
@@ -83,7 +93,9 @@ class Exchange(Purging):
         yield to_json(head)
         for batch in _batches(entries):
             with self._db.read() as connection:
-                messages = load(connection, [entry for kind, entry in batch if kind == "message"])
+                numbers = [entry for kind, entry in batch if kind == "message"]
+                messages = load(connection, numbers)
+                gone = _gone(connection, numbers)
             for kind, entry in batch:
                 if kind == "tombstone":
                     yield to_json({"tombstone": entry})
@@ -94,6 +106,8 @@ class Exchange(Purging):
                             "seq": stored.seq,
                             "place": stored.place if isfinite(stored.place) else float(stored.seq),
                             "time": stored.time,
+                            "branch": stored.branch,
+                            "gone": gone.get(entry),
                             "superseded": stored.superseded,
                             "system": stored.system,
                             "message": stored.message,
@@ -154,7 +168,7 @@ class Exchange(Purging):
                 hide(connection, taken, now)
             connection.execute(
                 "UPDATE conversations SET owner = ?, key = ?, deleted = NULL, created = ?, updated = ?, ended = ?,"
-                " meta = ? WHERE id = ?",
+                " meta = ?, title = ?, head = ? WHERE id = ?",
                 (
                     checked(owner),
                     checked(key),
@@ -162,9 +176,17 @@ class Exchange(Purging):
                     head.get("updated", now),
                     head.get("ended"),
                     to_json(head.get("meta", {})),
+                    column_text(head.get("title", "")),
+                    head["head"],
                     hidden,
                 ),
             )
+            connection.executemany(
+                "INSERT INTO pins (conversation, message, time) SELECT conversation, id, ? FROM messages"
+                " WHERE conversation = ? AND seq = ?",
+                [(now, hidden, seq) for seq in head["pins"]],
+            )
+            recount(connection, hidden)
             connection.execute("DELETE FROM purges WHERE conversation = ?", (hidden,))
 
     def _discard(self, hidden: int, owner: str) -> None:
@@ -172,13 +194,20 @@ class Exchange(Purging):
             pass
 
 
-_EXPECTED = 'Its first line should be {"leporello": 1, "conversation": ...}.'
+_EXPECTED = 'Its first line should be {"leporello": 2, "conversation": ...}.'
 
 
 def _head(connection: sqlite3.Connection, found: Conversation, key: str) -> dict[str, Any]:
-    created, updated, ended, meta = connection.execute(
-        "SELECT created, updated, ended, meta FROM conversations WHERE id = ?", (found.id,)
+    created, updated, ended, meta, title = connection.execute(
+        "SELECT created, updated, ended, meta, title FROM conversations WHERE id = ?", (found.id,)
     ).fetchone()
+    branches = connection.execute(
+        "SELECT id, parent, fork_place, fork_seq FROM branches WHERE conversation = ? ORDER BY id", (found.id,)
+    )
+    pins = connection.execute(
+        "SELECT m.seq FROM pins p JOIN messages m ON m.id = p.message WHERE p.conversation = ? ORDER BY m.seq",
+        (found.id,),
+    )
     return {
         "leporello": FORMAT,
         "conversation": key,
@@ -187,6 +216,25 @@ def _head(connection: sqlite3.Connection, found: Conversation, key: str) -> dict
         "updated": time_of(updated),
         "ended": None if ended is None else time_of(ended),
         "meta": meta_of(meta),
+        "title": title,
+        "head": found.head,
+        "branches": [
+            {"id": id_, "parent": parent, "place": place if place is not None and isfinite(place) else None, "seq": seq}
+            for id_, parent, place, seq in branches
+        ],
+        "pins": [seq for (seq,) in pins],
+    }
+
+
+def _gone(connection: sqlite3.Connection, numbers: Sequence[int]) -> dict[int, int]:
+    """Return by which seq messages were replaced."""
+    return {
+        number: seq
+        for chunk in chunks(numbers)
+        for number, seq in connection.execute(
+            f"SELECT id, gone FROM messages WHERE gone IS NOT NULL AND id IN ({placeholders(chunk)})",  # noqa: S608
+            chunk,
+        )
     }
 
 
@@ -214,8 +262,19 @@ def _entries(connection: sqlite3.Connection, conversation: int) -> list[tuple[st
     return [(kind, entry) for _, kind, entry in sorted(rows, key=lambda row: row[0])]
 
 
+def _import_branches(connection: sqlite3.Connection, conversation: int, head: dict[str, Any], now: float) -> None:
+    """Make the branches that the first line of an export names."""
+    for branch in head["branches"]:
+        fork = None
+        if branch["parent"] is not None:
+            place = branch["place"]
+            fork = Fork(branch["parent"], float("-inf") if place is None else float(place), branch["seq"], 0)
+        add_branch(connection, conversation, branch["id"], now, fork)
+
+
 def _import_batch(connection: sqlite3.Connection, found: Conversation, rows: list[Any]) -> None:
     seq, chain = found.next_seq, found.chain
+    branches = {id_ for (id_,) in connection.execute("SELECT id FROM branches WHERE conversation = ?", (found.id,))}
     new: list[NewRow] = []
     for number, line, prepared in rows:
         if prepared is None:
@@ -224,6 +283,10 @@ def _import_batch(connection: sqlite3.Connection, found: Conversation, rows: lis
         if _field(line, "seq", int, number) != seq:
             raise StoreError(f"seq {line['seq']} where {seq} was expected.", place=f"line {number}", hint=_LOST)
         chain = next_chain(chain, prepared.encoded.verbatim)
+        branch = line.get("branch", ROOT)
+        gone = line.get("gone") if "gone" in line else seq if line.get("superseded") else None
+        if branch not in branches or not (gone is None or _is_count(gone)):
+            raise StoreError("'branch' or 'gone' is wrong.", place=f"line {number}", hint=_LOST)
         new.append(
             NewRow(
                 prepared=prepared,
@@ -231,7 +294,8 @@ def _import_batch(connection: sqlite3.Connection, found: Conversation, rows: lis
                 chain=chain,
                 place=None if line.get("system") else _number(line, "place", number),
                 time=_time(line, "time", number),
-                superseded=bool(line.get("superseded")),
+                branch=branch,
+                gone=gone,
             )
         )
         seq += 1
@@ -271,8 +335,10 @@ def _import_tombstone(
 
 def _checked_head(head: dict[str, Any], number: int) -> dict[str, Any]:
     """Return the first line of an export, with a name and an owner; what it says wrong about them is raised."""
-    if head.get("leporello") != FORMAT or isinstance(head["leporello"], bool):
+    if head.get("leporello") not in _READ or isinstance(head["leporello"], bool):
         raise StoreError("this is not an export of a conversation.", place=f"line {number}", hint=_EXPECTED)
+    if not _are_branches(head.get("branches", [_ALONE]), head.get("head", ROOT), head.get("pins", [])):
+        raise StoreError("'branches', 'head' or 'pins' is wrong.", place=f"line {number}", hint=_EXPECTED)
     for key in ("conversation", "owner"):
         checked(_field(head, key, str, number)) if key in head else None
     for key in ("created", "updated", "ended"):
@@ -280,7 +346,31 @@ def _checked_head(head: dict[str, Any], number: int) -> dict[str, Any]:
             _time(head, key, number)
     verbatim(head.get("meta", {}), f"line {number}: meta")
     present = {key: value for key, value in head.items() if value is not None}
-    return {"conversation": "", "owner": "", **present}
+    return {"conversation": "", "owner": "", "head": ROOT, "branches": [_ALONE], "pins": [], **present}
+
+
+_ALONE: Final = {"id": ROOT, "parent": None, "place": None, "seq": None}
+
+
+def _are_branches(branches: Any, head: Any, pins: Any) -> bool:
+    """Tell whether branches form a tree that the head belongs to, each behind its parent."""
+    known: set[int] = set()
+    for branch in branches if isinstance(branches, list) else ():
+        if not isinstance(branch, dict) or not _is_count(branch.get("id")) or branch["id"] in known:
+            return False
+        parent, place, seq = branch.get("parent"), branch.get("place"), branch.get("seq")
+        rooted = parent is None and (branch["id"] == ROOT or bool(known))
+        sound = place is None or (
+            isinstance(place, (int, float)) and not isinstance(place, bool) and abs(place) < _MOST
+        )
+        if not rooted and not (parent in known and sound and _is_count(seq, least=0)):
+            return False
+        known.add(branch["id"])
+    return ROOT in known and head in known and isinstance(pins, list) and all(map(_is_count, pins))
+
+
+def _is_count(value: Any, least: int = 1) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value < _MOST
 
 
 def _parsed(line: str, number: int) -> dict[str, Any]:

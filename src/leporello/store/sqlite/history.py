@@ -9,52 +9,57 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leporello.store.known import HandedOut, Row
 from leporello.store.sqlite.part import chunks, placeholders
+from leporello.store.sqlite.path import on_path, path_of, rows_on
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Collection, Iterable, Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from leporello.store.known import Origins
 
 MARK: Final = 16  # bytes of a fingerprint
 _COLUMNS = "id, place, fingerprint, call_key, size, role"
-_LIVE = "conversation = ? AND state = 0 AND kind = 0"
-_LIVE_BY_ID = "+conversation = ? AND +state = 0 AND +kind = 0"  # the ids lead to the rows, not the conversation
 
 
 class SQLiteHistory:
-    """The stored history of a conversation, for matching."""
+    """The stored history of a conversation on the path of one branch, for matching."""
 
-    def __init__(self, connection: sqlite3.Connection, conversation: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, conversation: int, branch: int) -> None:
         self._connection = connection
         self._conversation = conversation
+        self._branch = branch
+        self._path = path_of(connection, conversation, branch)
 
     def newest(self, count: int) -> list[Row]:
-        """Return the newest live rows, the newest first."""
-        return list(self._rows(f"{_LIVE} ORDER BY place DESC, id DESC LIMIT ?", count))
+        """Return the newest rows of the path, the newest first."""
+        return list(self._walk(newest_first=True, limit=count))
 
     def rows(self, fingerprints: Collection[str], call_keys: Collection[str], ids: Collection[int]) -> list[Row]:
         """Return the live rows that have one of these fingerprints, call keys or ids."""
-        found = self._with("fingerprint", map(bytes.fromhex, fingerprints))
-        found += self._with("call_key", map(bytes.fromhex, call_keys))
-        return found + self._with("id", ids, live=_LIVE_BY_ID)
+        found = self._with("conversation = ? AND fingerprint", map(bytes.fromhex, fingerprints))
+        found += self._with("conversation = ? AND call_key", map(bytes.fromhex, call_keys))
+        return found + self._with("+conversation = ? AND id", ids)
 
     def between(self, after: float | None, before: float | None) -> list[Row]:
         """Return the live rows between two places, in order; None: from the first, or to the last."""
         low = float("-inf") if after is None else after
         high = float("inf") if before is None else before
-        return list(self._rows(f"{_LIVE} AND place > ? AND place < ? ORDER BY place, id", low, high))
+        return list(self._walk(" AND place > ? AND place < ?", (low, high)))
 
     def following(self, after: float | None) -> Iterator[Row]:
         """Walk the live rows behind a place, in order; None: from the first."""
-        return self._rows(f"{_LIVE} AND place > ? ORDER BY place, id", float("-inf") if after is None else after)
+        return self._walk(" AND place > ?", (float("-inf") if after is None else after,))
+
+    def shared_to(self) -> float:
+        """Return up to which place the history belongs to other branches too."""
+        return self._path[-2].place if len(self._path) > 1 else float("-inf")
 
     def systems(self, fingerprints: Collection[str]) -> dict[str, int]:
         """Return the ids of stored system messages by fingerprint."""
         found: dict[str, int] = {}
         for chunk in chunks([bytes.fromhex(mark) for mark in fingerprints]):
             rows = self._connection.execute(
-                "SELECT fingerprint, id FROM messages WHERE conversation = ? AND state = 0 AND kind = 1"
+                "SELECT fingerprint, id FROM messages WHERE conversation = ? AND kind = 1"
                 f" AND fingerprint IN ({placeholders(chunk)})",
                 (self._conversation, *chunk),
             )
@@ -77,7 +82,8 @@ class SQLiteHistory:
     def handed_out(self) -> HandedOut | None:
         """Return the list that an engine handed out last."""
         row = self._connection.execute(
-            "SELECT marks, origins, newest FROM handed_out WHERE conversation = ?", (self._conversation,)
+            "SELECT marks, origins, newest FROM handed_out WHERE conversation = ? AND branch = ?",
+            (self._conversation, self._branch),
         ).fetchone()
         if row is None:
             return None
@@ -99,16 +105,33 @@ class SQLiteHistory:
             found.update(mark.hex() for (mark,) in rows)
         return found
 
-    def _with(self, column: str, values: Iterable[Any], live: str = _LIVE) -> list[Row]:
+    def _with(self, condition: str, values: Iterable[Any]) -> list[Row]:
+        on, own = on_path(self._path)
         return [
-            row
+            _row(row)
             for chunk in chunks(list(values))
-            for row in self._rows(f"{live} AND {column} IN ({placeholders(chunk)})", *chunk)
+            for row in self._connection.execute(
+                f"SELECT {_COLUMNS} FROM messages WHERE {condition} IN ({placeholders(chunk)}) AND kind = 0 AND {on}",
+                (self._conversation, *chunk, *own),
+            )
         ]
 
-    def _rows(self, where: str, *values: Any) -> Iterator[Row]:
-        rows = self._connection.execute(f"SELECT {_COLUMNS} FROM messages WHERE {where}", (self._conversation, *values))
-        return (
-            Row(id_, place, mark.hex(), key.hex() if key else None, size, role)
-            for id_, place, mark, key, size, role in rows
+    def _walk(
+        self, where: str = "", values: Sequence[Any] = (), *, newest_first: bool = False, limit: int = -1
+    ) -> Iterator[Row]:
+        rows = rows_on(
+            self._connection,
+            self._conversation,
+            self._path,
+            _COLUMNS,
+            where,
+            values,
+            newest_first=newest_first,
+            limit=limit,
         )
+        return map(_row, rows)
+
+
+def _row(row: tuple[Any, ...]) -> Row:
+    id_, place, mark, key, size, role = row
+    return Row(id_, place, mark.hex(), key.hex() if key else None, size, role)

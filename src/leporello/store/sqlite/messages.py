@@ -12,8 +12,18 @@ from leporello.store.match import full_plan
 from leporello.store.protocol import Ingested
 from leporello.store.quick import RUN, extended, quick_plan, remembered
 from leporello.store.seen import raw_calls
+from leporello.store.sqlite.forking import (
+    fork_at,
+    goes_on,
+    known_branch,
+    newest_branches,
+    renumber,
+    replace_rows,
+    set_head,
+)
 from leporello.store.sqlite.history import SQLiteHistory
 from leporello.store.sqlite.part import Conversation, Part, chunks, find, number_of, opened, placeholders, to_json
+from leporello.store.sqlite.path import is_on, on_path, path_of, rows_on
 from leporello.store.sqlite.reading import load
 from leporello.store.sqlite.windows import write_request
 from leporello.store.sqlite.writing import are_named, call_names, insert, prepare
@@ -27,6 +37,7 @@ if TYPE_CHECKING:
     from leporello.store.known import Origins, Plan
     from leporello.store.protocol import Request, Stored
     from leporello.store.quick import Reading, Version
+    from leporello.store.sqlite.path import Path
     from leporello.store.sqlite.writing import Prepared
 
 PAGE: Final = 256
@@ -34,6 +45,8 @@ PAGE_CHARACTERS: Final = 8 * 1024 * 1024
 """How many messages are read at once, and how much text in them."""
 
 REMEMBERED: Final = 256
+MOST_TRIED: Final = 8
+"""Branches that are looked at for a list that does not go on from the head, the newest first."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
 _NEW = Conversation(id=0, owner="", next_seq=1, chain=b"", revision=0, ended=False)
@@ -48,30 +61,40 @@ class Messages(Part):
     """The names of the tools that were called last, by the ids of the calls; the rows know them too."""
 
     def append(
-        self, conversation: str, messages: Sequence[Message], *, owner: str = "", request: Request | None = None
+        self,
+        conversation: str,
+        messages: Sequence[Message],
+        *,
+        owner: str = "",
+        branch: int | None = None,
+        request: Request | None = None,
     ) -> tuple[str, ...]:
-        """Append messages by position, for a host that knows what is new; returns their ids.
+        """Append messages to a branch, for a host that knows what is new; returns their ids.
 
-        `request` is the row of the journal that they answer: it is written together with them, or not at all.
+        `request` is the row of the journal that they answer: it is written together with them, or not at all. A branch
+        becomes the head when a user goes on behind an answer on it.
         """
         key, called = (owner, conversation), call_names(messages)
         tools = self._called.get(key, {}) | called
         if not are_named(messages, tools):
-            tools |= self._recent_calls(conversation, owner)
+            tools |= self._recent_calls(conversation, owner, branch)
         prepared = [prepare(message, f"messages[{n}]", tools) for n, message in enumerate(messages)]
         with self._db.write() as connection:
             found = opened(connection, conversation, owner, self._clock())
-            history = SQLiteHistory(connection, found.id)
+            on = known_branch(connection, found, branch, self._db.place)
+            history = SQLiteHistory(connection, found.id, on)
             newest = history.newest(1)
             place = newest[0].place if newest else 0.0
+            if on != found.head and goes_on(connection, found.id, on, [row.seen.role for row in prepared]):
+                set_head(connection, found.id, on)
             systems = {row.seen.fingerprint: row for row in prepared if row.seen.system}
             known = history.systems(systems)
             new = {mark: row for mark, row in systems.items() if mark not in known}
             rows: list[tuple[Prepared, float | None]] = [(row, None) for row in new.values()]
             rows += [(row, place + 1 + n) for n, row in enumerate(row for row in prepared if not row.seen.system)]
-            numbers = insert(connection, found, rows, self._clock())
+            numbers = insert(connection, found, rows, self._clock(), on)
             if request is not None:
-                write_request(connection, found.id, request, self._clock())
+                write_request(connection, found.id, request, self._clock(), on)
         known |= dict(zip(new, numbers, strict=False))
         said = iter(numbers[len(new) :])
         stored = [known[row.seen.fingerprint] if row.seen.system else next(said) for row in prepared]
@@ -85,30 +108,42 @@ class Messages(Part):
         return tuple(f"m{number}" for number in stored)
 
     def ingest(
-        self, conversation: str, messages: Sequence[Message], *, owner: str = "", full: bool = False
+        self,
+        conversation: str,
+        messages: Sequence[Message],
+        *,
+        owner: str = "",
+        branch: int | None = None,
+        full: bool = False,
     ) -> Ingested:
         """Store what is new in a host's whole list; `full` forces the full reconciliation.
 
-        With `full` messages that the host took back count as undone even when nothing new follows them.
+        A list that goes on elsewhere than at the end of the branch forks it, and the fork becomes the head. With `full`
+        a list that only lacks the newest messages does so too.
         """
         reading = self._readings.get((owner, conversation))
         with self._db.read() as connection:
             found = find(connection, conversation, owner) or _NEW
-            plan = _plan(connection, found, messages, reading, quick=not full, settle=full)
+            on, plan = _plan(connection, found, branch, messages, reading, quick=not full, settle=full)
         version = found.version
         stored: dict[int, int] = {}
         if plan.added or plan.superseded or found.ended:
             prepared = _prepared(plan, messages)
-            plan, stored, version = self._store(
-                conversation, owner, messages, found, plan, prepared, reading, full=full
+            plan, stored, version, on = self._store(
+                conversation, owner, branch, on, messages, found, plan, prepared, reading, full=full
             )
         origins = _origins(plan, stored)
         if plan.settled:
             self._remember((owner, conversation), remembered(messages, plan, origins, version, reading))
-        return _ingested(plan, origins, stored, len(messages))
+        return _ingested(plan, origins, stored, len(messages), on)
 
     def handed_out(
-        self, conversation: str, messages: Sequence[tuple[Message, Sequence[str]]], *, owner: str = ""
+        self,
+        conversation: str,
+        messages: Sequence[tuple[Message, Sequence[str]]],
+        *,
+        owner: str = "",
+        branch: int | None = None,
     ) -> None:
         """Note a list that an engine hands to the host, each message with the ids of those it stands for.
 
@@ -119,92 +154,96 @@ class Messages(Part):
         origins = [[number for id_ in ids if (number := number_of(id_, "m")) is not None] for _, ids in messages]
         with self._db.write() as connection:
             found = opened(connection, conversation, owner, self._clock())
-            history = SQLiteHistory(connection, found.id)
-            newest = history.newest(1)
+            on = known_branch(connection, found, branch, self._db.place)
+            newest = SQLiteHistory(connection, found.id, on).newest(1)
             made = _made(connection, found.id, zip(marks, origins, strict=True))
             connection.executemany(
                 "INSERT OR IGNORE INTO emitted (conversation, fingerprint, origins) VALUES (?, ?, ?)",
                 [(found.id, mark, " ".join(map(str, numbers))) for mark, numbers in made],
             )
             connection.execute(
-                "INSERT OR REPLACE INTO handed_out (conversation, newest, marks, origins) VALUES (?, ?, ?, ?)",
-                (found.id, newest[0].id if newest else 0, b"".join(marks), to_json(origins)),
+                "INSERT OR REPLACE INTO handed_out (conversation, branch, newest, marks, origins)"
+                " VALUES (?, ?, ?, ?, ?)",
+                (found.id, on, newest[0].id if newest else 0, b"".join(marks), to_json(origins)),
             )
         self._remember((owner, conversation), None)
 
-    def supersede(self, conversation: str, ids: Iterable[str], *, owner: str = "") -> None:
-        """Mark messages as taken back, for a host that knows it; they stay stored."""
-        numbers = [number for id_ in ids if (number := number_of(id_, "m")) is not None]
-        with self._db.write() as connection:
-            found = find(connection, conversation, owner)
-            if found:
-                _supersede(connection, found.id, numbers)
-
-    def get(self, ids: Iterable[str], *, owner: str = "") -> dict[str, Stored]:
+    def get(self, ids: Iterable[str], *, owner: str = "", branch: int | None = None) -> dict[str, Stored]:
         """Fetch messages by id; unknown ids, and those of other owners, are left out."""
         numbers = [number for id_ in ids if (number := number_of(id_, "m")) is not None]
         with self._db.read() as connection:
-            return {stored.id: stored for stored in load(connection, numbers, owner=owner).values()}
+            return {stored.id: stored for stored in load(connection, numbers, owner=owner, branch=branch).values()}
 
     def messages(
         self,
         conversation: str,
         *,
         owner: str = "",
+        branch: int | None = None,
         first: int | None = None,
         last: int | None = None,
         superseded: bool = False,
         system: bool = False,
         newest_first: bool = False,
+        by_arrival: bool = False,
     ) -> Iterator[Stored]:
-        """Read messages in live order, by a range of seq; with `superseded` and `system` those too.
+        """Read the messages on the path of a branch in order, by a range of seq.
 
-        System messages come before all others, a superseded message before the one that took its place. Messages are
-        read in pages; those stored meanwhile behind the reader may be among them.
+        With `superseded` those that are not on the path too: a replaced one before the one that took its place. With
+        `system` also the system messages, before all others; `by_arrival` in the order of seq. They are read in pages;
+        what is stored meanwhile behind the reader may be among them.
         """
-        where = ("" if superseded else " AND state = 0") + ("" if system else " AND kind = 0")
-        if first is None and last is None and not (superseded or system):
-            return self._pages(conversation, owner, newest_first=newest_first)
+        if first is None and last is None and not (superseded or system or by_arrival):
+            return self._pages(conversation, owner, branch, newest_first=newest_first)
         with self._db.read() as connection:
             found = find(connection, conversation, owner) or _NEW
+            on, values = ("", ()) if superseded else on_path(path_of(connection, found.id, branch or found.head))
+            where = "" if superseded else f" AND (kind = 1 OR {on})"
             rows = connection.execute(
                 f"SELECT id, size FROM messages WHERE conversation = ? AND seq BETWEEN ? AND ?{where}"
-                " ORDER BY kind DESC, place, id",
-                (found.id, first or 0, found.next_seq if last is None else last),
+                f"{'' if system else ' AND kind = 0'} ORDER BY {'seq' if by_arrival else 'kind DESC, place, id'}",
+                (found.id, first or 0, found.next_seq if last is None else last, *values),
             ).fetchall()
-        return self._listed(rows[::-1] if newest_first else rows)
+        return self._listed(rows[::-1] if newest_first else rows, branch)
 
-    def newest(self, conversation: str, *, owner: str = "") -> str | None:
-        """Return the id of the newest message that is not a system message, in live order; None when there is none."""
+    def newest(self, conversation: str, *, owner: str = "", branch: int | None = None) -> str | None:
+        """Return the id of the newest message of a branch that is no system message; None when there is none."""
         with self._db.read() as connection:
             found = find(connection, conversation, owner)
-            rows = SQLiteHistory(connection, found.id).newest(1) if found else []
+            rows = SQLiteHistory(connection, found.id, branch or found.head).newest(1) if found else []
         return f"m{rows[0].id}" if rows else None
 
     def neighbours(self, id: str, *, before: int, after: int, owner: str = "") -> list[Stored]:  # noqa: A002 - its name
-        """Return a message with those around it, in live order."""
+        """Return a message with those around it, on the path of the head or else of its own branch."""
         number = number_of(id, "m")
         with self._db.read() as connection:
             row = connection.execute(
-                "SELECT conversation, place, kind FROM messages WHERE id = ?", (number,)
+                "SELECT m.conversation, m.place, m.kind, m.branch, m.seq, m.gone, c.head FROM messages m"
+                " JOIN conversations c ON c.id = m.conversation WHERE m.id = ?",
+                (number,),
             ).fetchone()
             if row is None or number is None:
                 return []
+            conversation, place, kind, own, seq, gone, head = row
+            path = path_of(connection, conversation, head)
+            if not is_on(path, own, place, seq, gone):
+                path = path_of(connection, conversation, own)
             numbers = [number]
-            if not row[2]:
-                numbers = [*_beside(connection, row, "<", before), number, *_beside(connection, row, ">", after)]
+            if not kind:
+                earlier = _beside(connection, conversation, path, place, before, later=False)
+                numbers = [*earlier, number, *_beside(connection, conversation, path, place, after, later=True)]
             return list(load(connection, numbers, owner=owner).values())
 
-    def asking(self, conversation: str, tools: Collection[str], *, owner: str = "") -> tuple[str, ...]:
+    def asking(
+        self, conversation: str, tools: Collection[str], *, owner: str = "", branch: int | None = None
+    ) -> tuple[str, ...]:
         """Return the ids of a call of these tools that waits for its result, and of what led to it in its turn."""
         with self._db.read() as connection:
             found = find(connection, conversation, owner)
-            rows = connection.execute(
-                "SELECT id, role, tool FROM messages WHERE conversation = ? AND state = 0 AND kind = 0"
-                " ORDER BY place DESC, id DESC",
-                (found.id if found else 0,),
-            )
-            turn = _newest_turn(rows)
+            if found is None:
+                return ()
+            path = path_of(connection, found.id, branch or found.head)
+            turn = _newest_turn(rows_on(connection, found.id, path, "id, role, tool", newest_first=True))
             calling = next((row for row in turn if row[1] == "assistant"), None)
             if calling is None or not _waits(connection, calling[0], turn.index(calling), tools):
                 return ()
@@ -214,6 +253,8 @@ class Messages(Part):
         self,
         conversation: str,
         owner: str,
+        branch: int | None,
+        on: int,
         messages: Sequence[Message],
         found: Conversation,
         plan: Plan,
@@ -221,22 +262,29 @@ class Messages(Part):
         reading: Reading | None,
         *,
         full: bool,
-    ) -> tuple[Plan, dict[int, int], Version]:
-        """Carry out a plan, made anew when somebody else wrote in between; return it, new numbers, and the version."""
+    ) -> tuple[Plan, dict[int, int], Version, int]:
+        """Carry out a plan, made anew when it is outdated; return it, new numbers, the version and the branch."""
         with self._db.write() as connection:
             now = opened(connection, conversation, owner, self._clock())
             if plan.crowded:
-                _renumber(connection, now.id)
+                renumber(connection, now.id)
             if plan.crowded or now.revision != found.revision:
-                plan = _plan(connection, now, messages, reading, quick=False, settle=full)
+                on, plan = _plan(connection, now, branch, messages, reading, quick=False, settle=full)
                 prepared = _prepared(plan, messages)
+            on = known_branch(connection, now, on, self._db.place)
+            if plan.fork is not None:
+                on = fork_at(connection, now, on, plan.fork, self._clock(), head=True)
+            else:
+                replace_rows(connection, now.id, on, plan.superseded, now.next_seq)
+                if branch is None and on != now.head:
+                    set_head(connection, now.id, on)
             rows = [(prepared[addition.index], addition.place) for addition in plan.added]
-            _supersede(connection, now.id, plan.superseded)
-            numbers = insert(connection, now, rows, self._clock())
+            numbers = insert(connection, now, rows, self._clock(), on)
             revision: int = connection.execute("SELECT revision FROM conversations WHERE id = ?", (now.id,)).fetchone()[
                 0
             ]
-        return plan, dict(zip((addition.index for addition in plan.added), numbers, strict=True)), (now.id, revision)
+        stored = dict(zip((addition.index for addition in plan.added), numbers, strict=True))
+        return plan, stored, (now.id, revision), on
 
     def _remember(self, key: tuple[str, str], reading: Reading | None) -> None:
         """Keep what was read from a list for the next time; of many conversations, the last ones."""
@@ -245,44 +293,52 @@ class Messages(Part):
         else:
             _keep(self._readings, key, reading)
 
-    def _recent_calls(self, conversation: str, owner: str) -> dict[str, str]:
+    def _recent_calls(self, conversation: str, owner: str, branch: int | None) -> dict[str, str]:
         """Return the names of the tools that were called last."""
         with self._db.read() as connection:
             found = find(connection, conversation, owner)
-            rows = connection.execute(
-                "SELECT id FROM messages WHERE conversation = ? AND state = 0 AND kind = 0 AND role = 'assistant'"
-                " AND call_key IS NOT NULL ORDER BY place DESC LIMIT 2",
-                (found.id if found else 0,),
-            )
+            if found is None:
+                return {}
+            path = path_of(connection, found.id, branch or found.head)
+            calls = " AND role = 'assistant' AND call_key IS NOT NULL"
+            rows = rows_on(connection, found.id, path, "id", calls, newest_first=True, limit=2)
             return call_names([stored.message for stored in load(connection, [id_ for (id_,) in rows]).values()])
 
-    def _pages(self, conversation: str, owner: str, *, newest_first: bool) -> Iterator[Stored]:
-        """Read the live messages page by page."""
-        sign, order, edge = ("<", "DESC", float("inf")) if newest_first else (">", "ASC", float("-inf"))
-        place, number = edge, 0
+    def _pages(self, conversation: str, owner: str, branch: int | None, *, newest_first: bool) -> Iterator[Stored]:
+        """Read the messages of a path page by page."""
+        sign, place = ("<", float("inf")) if newest_first else (">", float("-inf"))
+        number = 0
         while True:
             with self._db.read() as connection:
                 found = find(connection, conversation, owner) or _NEW
-                rows = connection.execute(
-                    "SELECT id, size, place FROM messages WHERE conversation = ? AND state = 0 AND kind = 0"
-                    f" AND (place, id) {sign} (?, ?) ORDER BY place {order}, id {order} LIMIT ?",
-                    (found.id, place, number, PAGE),
-                ).fetchall()
+                path = path_of(connection, found.id, branch or found.head)
+                rows = list(
+                    rows_on(
+                        connection,
+                        found.id,
+                        path,
+                        "id, size, place",
+                        f" AND (place, id) {sign} (?, ?)",
+                        (place, number),
+                        newest_first=newest_first,
+                        limit=PAGE,
+                    )
+                )
                 length = _page_length(rows)
-                page = load(connection, [row[0] for row in rows[:length]])
+                page = load(connection, [row[0] for row in rows[:length]], branch=branch)
             yield from page.values()
             if len(rows) < PAGE and length >= len(rows):
                 return
             number, _, place = rows[length - 1]
 
-    def _listed(self, rows: list[tuple[int, int]]) -> Iterator[Stored]:
+    def _listed(self, rows: list[tuple[int, int]], branch: int | None) -> Iterator[Stored]:
         start = 0
         while start < len(rows):
             ahead = rows[start : start + PAGE]
             numbers = [number for number, _ in ahead[: _page_length(ahead)]]
             start += len(numbers)
             with self._db.read() as connection:
-                page = load(connection, numbers)
+                page = load(connection, numbers, branch=branch)
             yield from page.values()
 
 
@@ -324,18 +380,32 @@ def _keep(memory: OrderedDict[_K, _V], key: _K, value: _V) -> None:
 def _plan(
     connection: sqlite3.Connection,
     found: Conversation,
+    branch: int | None,
     messages: Sequence[Message],
     reading: Reading | None,
     *,
     quick: bool,
     settle: bool,
-) -> Plan:
-    """Decide what a list means; without an earlier reading, or when it got shorter, by the whole list."""
-    history = SQLiteHistory(connection, found.id)
+) -> tuple[int, Plan]:
+    """Decide what a list means, and on which branch; without an earlier reading, or when it got shorter, by all of it.
+
+    A list that does not go on from the end of the head may go on from that of another branch.
+    """
+    on = branch or found.head
+    history = SQLiteHistory(connection, found.id, on)
     plan = None
     if quick and reading is not None and len(messages) >= reading.length:
         plan = quick_plan(history, messages, reading, found.version)
-    return plan or full_plan(history, messages, reading=reading, settle=settle)
+    plan = plan or full_plan(history, messages, reading=reading, settle=settle)
+    if plan.fork is None or branch is not None:
+        return on, plan
+    for other in newest_branches(connection, found.id, MOST_TRIED):
+        better = full_plan(SQLiteHistory(connection, found.id, other), messages, reading=reading, settle=settle)
+        if better.fork is None and not better.superseded:
+            return other, better
+        if len(better.known) > len(plan.known):
+            on, plan = other, better
+    return on, plan
 
 
 def _prepared(plan: Plan, messages: Sequence[Message]) -> dict[int, Prepared]:
@@ -352,8 +422,9 @@ def _origins(plan: Plan, stored: dict[int, int]) -> dict[int, Origins]:
     return origins | {index: origins[first] for index, first in plan.repeated.items()}
 
 
-def _ingested(plan: Plan, origins: dict[int, Origins], stored: dict[int, int], length: int) -> Ingested:
+def _ingested(plan: Plan, origins: dict[int, Origins], stored: dict[int, int], length: int, branch: int) -> Ingested:
     return Ingested(
+        branch=branch,
         ids=tuple(f"m{origins[n][0]}" if n in origins else None for n in range(plan.start, length)),
         start=plan.start,
         added=tuple(f"m{number}" for number in stored.values()),
@@ -379,33 +450,11 @@ def _made(
     return [(mark, numbers) for mark, numbers in listed if len(numbers) != 1 or kept.get(numbers[0]) != mark]
 
 
-def _supersede(connection: sqlite3.Connection, conversation: int, numbers: Sequence[int]) -> None:
-    for chunk in chunks(numbers):
-        connection.execute(
-            f"UPDATE messages SET state = 1 WHERE +conversation = ? AND kind = 0 AND id IN ({placeholders(chunk)})",
-            (conversation, *chunk),
-        )
-    if numbers:
-        connection.execute("UPDATE conversations SET revision = revision + 1 WHERE id = ?", (conversation,))
-
-
-def _renumber(connection: sqlite3.Connection, conversation: int) -> None:
-    """Give the live messages whole places again, in their order, when there is no room between two of them."""
-    rows = connection.execute(
-        "SELECT id FROM messages WHERE conversation = ? AND state = 0 AND kind = 0 ORDER BY place, id", (conversation,)
-    ).fetchall()
-    connection.executemany(
-        "UPDATE messages SET place = ? WHERE id = ?", [(n + 1.0, row[0]) for n, row in enumerate(rows)]
-    )
-
-
-def _beside(connection: sqlite3.Connection, row: tuple[int, float, int], sign: str, count: int) -> list[int]:
-    """Return the live messages next to a place, in live order."""
-    order = "DESC" if sign == "<" else "ASC"
-    found = connection.execute(
-        "SELECT id FROM messages WHERE conversation = ? AND state = 0 AND kind = 0"
-        f" AND place {sign} ? ORDER BY place {order}, id {order} LIMIT ?",
-        (row[0], row[1], count),
-    )
-    numbers = [id_ for (id_,) in found]
-    return numbers[::-1] if sign == "<" else numbers
+def _beside(
+    connection: sqlite3.Connection, conversation: int, path: Path, place: float, count: int, *, later: bool
+) -> list[int]:
+    """Return the messages next to a place on a path, in order."""
+    where = f" AND place {'>' if later else '<'} ?"
+    rows = rows_on(connection, conversation, path, "id", where, (place,), newest_first=not later, limit=count)
+    numbers = [id_ for (id_,) in rows]
+    return numbers if later else numbers[::-1]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import sqlite3
 import time
+from contextlib import closing
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +15,7 @@ from leporello.store.sqlite.index import ensure_index
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 APPLICATION_ID: Final = 0x4C65706F  # "Lepo": tells our files from other SQLite databases
 _PAUSE = 0.02
@@ -43,9 +47,14 @@ def is_current(connection: sqlite3.Connection, place: str) -> bool:
     return version == newest
 
 
-def migrate(connection: sqlite3.Connection, place: str, *, busy_seconds: float) -> None:
-    """Bring a file to the newest schema; of several processes that try, one does it and the others find it done."""
+def migrate(connection: sqlite3.Connection, place: str, *, busy_seconds: float, path: Path | None = None) -> None:
+    """Bring a file to the newest schema; of several processes that try, one does it and the others find it done.
+
+    A file of an earlier schema is copied first, beside it.
+    """
     _use_wal(connection, busy_seconds)
+    if path is not None:
+        _keep_copy(connection, path)
     connection.execute("BEGIN EXCLUSIVE")
     try:
         if not is_current(connection, place):
@@ -61,6 +70,37 @@ def migrate(connection: sqlite3.Connection, place: str, *, busy_seconds: float) 
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def copies_of(path: Path) -> list[Path]:
+    """Return the copies of a file that were kept before it was brought up to date."""
+    return sorted(path.parent.glob(f"{glob.escape(path.name)}.schema-*.bak"))
+
+
+def _keep_copy(connection: sqlite3.Connection, path: Path) -> None:
+    """Copy a file that has messages of an earlier schema; one that another process brings up to date is left out."""
+    version = _version(connection)
+    kept = path.with_name(f"{path.name}.schema-{version}.bak")
+    current = version in (0, max(versions()))
+    if current or kept.exists() or connection.execute("SELECT 1 FROM messages LIMIT 1").fetchone() is None:
+        return
+    part = kept.with_name(f"{kept.name}.{os.getpid()}.part")
+    try:
+        os.close(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))
+        with closing(sqlite3.connect(part)) as copy:
+            connection.backup(copy)
+            copy.execute("PRAGMA journal_mode = DELETE")
+            complete = _version(copy) == version
+        if complete:
+            part.rename(kept)
+    except OSError as error:
+        raise StoreError(
+            f"the file is of an earlier version, and no copy of it can be written ({error.strerror}).",
+            place=str(kept),
+            hint="Nothing was changed; check folder and disk.",
+        ) from error
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def statements(script: str) -> Iterator[str]:

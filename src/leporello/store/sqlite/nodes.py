@@ -21,10 +21,13 @@ from leporello.store.sqlite.part import (
     to_blob,
     to_json,
 )
+from leporello.store.sqlite.window_rows import current_window, tops_of
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
+
+    from leporello.store.sqlite.part import Conversation
 
 _COLUMNS = (
     "n.id, n.level, n.text, n.tokens, n.source_tokens, n.made_by, n.first_seq, n.last_seq, n.messages, n.time_from,"
@@ -57,18 +60,35 @@ class Nodes(Part):
             numbers = [_insert(connection, found.id, node) for node in nodes]
             return _load(connection, numbers)
 
-    def nodes(self, conversation: str, *, owner: str = "", states: Sequence[str] = ("published",)) -> list[Node]:
-        """Return the nodes of a conversation, oldest first."""
+    def nodes(self, conversation: str, *, owner: str = "", branch: int | None = None) -> list[Node]:
+        """Return the nodes of a branch, those that stand in its window and those under them, oldest first."""
         with self._db.read() as connection:
             found = find(connection, conversation, owner)
             if found is None:
                 return []
+            numbers = reachable(connection, found.id, _tops(connection, found, branch))
+            return sorted(_load(connection, numbers), key=lambda n: (n.first_seq, n.last_seq, n.level, int(n.id[1:])))
+
+    def prepared_nodes(self, conversation: str, *, owner: str = "") -> list[Node]:
+        """Return the nodes that no window has used yet, oldest first."""
+        with self._db.read() as connection:
+            found = find(connection, conversation, owner)
             rows = connection.execute(
-                f"SELECT id FROM nodes WHERE conversation = ? AND state IN ({placeholders(states)})"
+                "SELECT id FROM nodes WHERE conversation = ? AND state = 'prepared'"
                 " ORDER BY first_seq, last_seq, level, id",
-                (found.id, *states),
+                (found.id if found else 0,),
             )
             return _load(connection, [id_ for (id_,) in rows])
+
+    def conversation_of_node(self, id: str, *, owner: str = "") -> str | None:  # noqa: A002 - its name
+        """Return the conversation that a node belongs to, or None."""
+        with self._db.read() as connection:
+            row = connection.execute(
+                "SELECT c.key FROM nodes n JOIN conversations c ON c.id = n.conversation"
+                " WHERE n.id = ? AND c.owner = ?",
+                (number_of(id, "n"), checked(owner)),
+            ).fetchone()
+            return row[0] if row else None
 
     def node(self, id: str, *, owner: str = "") -> Node | None:  # noqa: A002 - its name
         """Return one node."""
@@ -79,14 +99,15 @@ class Nodes(Part):
             ).fetchone()
             return _load(connection, [row[0]])[0] if row else None
 
-    def levels(self, conversation: str, note: str, *, owner: str = "") -> list[Level]:
-        """Count the published nodes by level, and those that carry a note in `meta`; the lowest level first."""
+    def levels(self, conversation: str, note: str, *, owner: str = "", branch: int | None = None) -> list[Level]:
+        """Count the nodes of a branch by level, and those that carry a note in `meta`; the lowest level first."""
         with self._db.read() as connection:
             found = find(connection, conversation, owner)
+            tops = _tops(connection, found, branch) if found else []
             rows = connection.execute(
-                "SELECT level, count(*), sum(coalesce(json_extract(meta, ?), 0) <> 0) FROM nodes"
-                " WHERE conversation = ? AND state = 'published' GROUP BY level ORDER BY level",
-                (f'$."{note}"', found.id if found else 0),
+                f"{_REACHABLE} SELECT n.level, count(*), sum(coalesce(json_extract(n.meta, ?), 0) <> 0) FROM reached r"
+                " JOIN nodes n ON n.id = r.id GROUP BY n.level ORDER BY n.level",
+                (to_json(_numbers(tops)), found.id if found else 0, f'$."{note}"'),
             ).fetchall()
         return [Level(level=level, nodes=nodes, noted=noted) for level, nodes, noted in rows]
 
@@ -104,35 +125,83 @@ class Nodes(Part):
         covers = (Cover(first_seq=first, last_seq=last, start=start, stop=stop) for first, last, start, stop in rows)
         return Covered(covers=tuple(covers), messages=messages)
 
-    def covering(self, ids: Sequence[str], *, owner: str = "") -> dict[str, str]:
-        """Map message ids to the id of the published leaf that covers each; those in no leaf are left out."""
+    def covering(self, ids: Sequence[str], *, owner: str = "", branch: int | None = None) -> dict[str, str]:
+        """Map message ids to the id of the leaf that covers each on a branch; those in no leaf are left out.
+
+        None: on the head of the conversation that a message belongs to.
+        """
         with self._db.read() as connection:
-            found: dict[str, str] = {}
+            leaves: dict[str, str] = {}
+            shown: dict[int, set[int]] = {}
             for id_ in ids:
                 row = connection.execute(
-                    "SELECT v.node, v.last_seq, m.seq FROM messages m JOIN conversations c ON c.id = m.conversation"
-                    " JOIN covers v ON v.conversation = m.conversation AND v.published = 1 AND v.first_seq <= m.seq"
-                    " WHERE m.id = ? AND c.owner = ? ORDER BY v.first_seq DESC, v.start LIMIT 1",
+                    "SELECT c.id, m.seq, c.head FROM messages m JOIN conversations c ON c.id = m.conversation"
+                    " WHERE m.id = ? AND c.owner = ?",
                     (number_of(id_, "m"), checked(owner)),
                 ).fetchone()
-                if row and row[1] >= row[2]:
-                    found[id_] = f"n{row[0]}"
-            return found
+                if row is None:
+                    continue
+                conversation, seq, head = row
+                if conversation not in shown:
+                    window = current_window(connection, conversation, branch or head)
+                    shown[conversation] = set(_numbers(tops_of(window.items)))
+                leaf = _leaf_over(connection, conversation, seq, shown[conversation])
+                if leaf is not None:
+                    leaves[id_] = f"n{leaf}"
+            return leaves
 
 
-def set_states(
-    connection: sqlite3.Connection, conversation: int, place: str, *, publish: Sequence[str], retire: Sequence[str]
-) -> None:
-    """Publish and retire nodes of a conversation."""
-    for ids, state in ((retire, "retired"), (publish, "published")):
-        for id_ in ids:
-            number = number_of(id_, "n")
-            changed = connection.execute(
-                "UPDATE nodes SET state = ? WHERE id = ? AND conversation = ?", (state, number, conversation)
-            ).rowcount
-            if not changed:
-                raise StoreError(f"there is no node {id_} in this conversation.", place=place)
-            connection.execute("UPDATE covers SET published = ? WHERE node = ?", (state == "published", number))
+_NEAR = 512  # runs of messages before one that are looked at for a leaf that covers it
+_REACHABLE = (
+    "WITH RECURSIVE reached (id) AS (SELECT n.id FROM json_each(?) j JOIN nodes n ON n.id = j.value"
+    " WHERE n.conversation = ? UNION SELECT h.child FROM children h JOIN reached r ON h.parent = r.id)"
+)
+
+
+def reachable(connection: sqlite3.Connection, conversation: int, tops: Sequence[str]) -> list[int]:
+    """Return the numbers of nodes and of everything under them."""
+    rows = connection.execute(f"{_REACHABLE} SELECT id FROM reached", (to_json(_numbers(tops)), conversation))
+    return [id_ for (id_,) in rows]
+
+
+def mark_used(connection: sqlite3.Connection, conversation: int, ids: Sequence[str], place: str) -> None:
+    """Take nodes of a conversation out of the prepared ones."""
+    for id_ in ids:
+        changed = connection.execute(
+            "UPDATE nodes SET state = 'kept' WHERE id = ? AND conversation = ?", (number_of(id_, "n"), conversation)
+        ).rowcount
+        if not changed:
+            raise StoreError(f"there is no node {id_} in this conversation.", place=place)
+
+
+def _tops(connection: sqlite3.Connection, found: Conversation, branch: int | None) -> list[str]:
+    return tops_of(current_window(connection, found.id, branch or found.head).items)
+
+
+def _numbers(ids: Sequence[str]) -> list[int]:
+    return [number for id_ in ids if (number := number_of(id_, "n")) is not None]
+
+
+def _leaf_over(connection: sqlite3.Connection, conversation: int, seq: int, tops: set[int]) -> int | None:
+    """Return the first leaf over a message that stands in a window, or under what does."""
+    if not tops:
+        return None
+    rows = connection.execute(
+        "SELECT node, last_seq FROM covers WHERE conversation = ? AND first_seq <= ?"
+        " ORDER BY first_seq DESC, start, node DESC LIMIT ?",
+        (conversation, seq, _NEAR),
+    )
+    return next((node for node, last in rows if last >= seq and _stands_under(connection, node, tops)), None)
+
+
+def _stands_under(connection: sqlite3.Connection, node: int, tops: set[int]) -> bool:
+    """Tell whether a node is one of others, or under one of them."""
+    rows = connection.execute(
+        "WITH RECURSIVE above (id) AS (SELECT ? UNION SELECT h.parent FROM children h JOIN above a ON h.child = a.id)"
+        " SELECT id FROM above",
+        (node,),
+    )
+    return any(id_ in tops for (id_,) in rows)
 
 
 def _insert(connection: sqlite3.Connection, conversation: int, node: Node) -> int:
@@ -160,12 +229,9 @@ def _insert(connection: sqlite3.Connection, conversation: int, node: Node) -> in
         [(number, position, number_of(child, "n")) for position, child in enumerate(node.children)],
     )
     connection.executemany(
-        "INSERT INTO covers (node, position, conversation, published, first_seq, last_seq, start, stop)"
-        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        [
-            (number, position, conversation, node.state == "published", *_range(cover))
-            for position, cover in enumerate(node.covers)
-        ],
+        "INSERT INTO covers (node, position, conversation, first_seq, last_seq, start, stop)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?)",
+        [(number, position, conversation, *_range(cover)) for position, cover in enumerate(node.covers)],
     )
     return number or 0
 

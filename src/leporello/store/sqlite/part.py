@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.errors import StoreError
+from leporello.store.protocol import ROOT
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterator, Sequence
 
     from leporello.store.sqlite.connection import Database
+    from leporello.store.sqlite.path import Fork
 
 CHUNK: Final = 400  # values in one IN (...)
 LATEST: Final = 1e11  # seconds since the epoch: the year 5138
@@ -35,6 +37,7 @@ class Conversation:
     chain: bytes
     revision: int
     ended: bool
+    head: int = ROOT
 
     @property
     def version(self) -> tuple[int, int]:
@@ -42,7 +45,7 @@ class Conversation:
         return self.id, self.revision
 
 
-_COLUMNS = "id, owner, next_seq, chain, revision, ended IS NOT NULL"
+_COLUMNS = "id, owner, next_seq, chain, revision, ended IS NOT NULL, head"
 
 
 def find(connection: sqlite3.Connection, key: str, owner: str) -> Conversation | None:
@@ -62,8 +65,10 @@ def by_number(connection: sqlite3.Connection, number: int) -> Conversation:
 
 
 def _conversation(row: tuple[Any, ...]) -> Conversation:
-    id_, owner, next_seq, chain, revision, ended = row
-    return Conversation(id=id_, owner=owner, next_seq=next_seq, chain=chain, revision=revision, ended=bool(ended))
+    id_, owner, next_seq, chain, revision, ended, head = row
+    return Conversation(
+        id=id_, owner=owner, next_seq=next_seq, chain=chain, revision=revision, ended=bool(ended), head=head
+    )
 
 
 def opened(connection: sqlite3.Connection, key: str, owner: str, now: float) -> Conversation:
@@ -71,12 +76,24 @@ def opened(connection: sqlite3.Connection, key: str, owner: str, now: float) -> 
     found = find(connection, key, owner)
     if found:
         return found
-    connection.execute(
+    number = connection.execute(
         "INSERT INTO conversations (owner, key, created, updated) VALUES (?, ?, ?, ?)", (owner, key, now, now)
-    )
+    ).lastrowid
+    add_branch(connection, number or 0, ROOT, now)
     found = find(connection, key, owner)
     assert found is not None  # noqa: S101 - inserted a line above, in this transaction
     return found
+
+
+def add_branch(
+    connection: sqlite3.Connection, conversation: int, branch: int, now: float, fork: Fork | None = None
+) -> None:
+    """Write down a branch that has no messages of its own yet."""
+    connection.execute(
+        "INSERT INTO branches (conversation, id, parent, fork_place, fork_seq, fork_request, created, used)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (conversation, branch, *(fork or (None, None, None, None)), now, now),
+    )
 
 
 def checked(key: str) -> str:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from leporello.store.protocol import PurgeStatus
 from leporello.store.sqlite.deletion import Deletions, Hidden, hide
+from leporello.store.sqlite.migrations import copies_of
 from leporello.store.sqlite.overwriting import overwrite, pages_with_remains, still_there
 from leporello.store.sqlite.part import by_number, set_setting, setting
 
@@ -67,8 +68,14 @@ class Purging(Deletions):
         elif not self._db.empty_log():
             return False
         else:
+            self._remove_copies()
             self._note("purged", "cleaned")
         return True
+
+    def _remove_copies(self) -> None:
+        """Remove the copies of the file that were kept before it was brought up to date: they hold what was deleted."""
+        for copy in copies_of(self._db.path) if self._db.path else ():
+            copy.unlink(missing_ok=True)
 
     def _remove_some(self) -> None:
         now = self._clock()

@@ -11,21 +11,28 @@ from leporello.errors import StoreError
 from leporello.store.codec import UNREADABLE, decode, payload_keys
 from leporello.store.protocol import Stored
 from leporello.store.sqlite.part import chunks, placeholders, time_of
+from leporello.store.sqlite.path import is_on, path_of
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Sequence
 
     from leporello.messages import Message
+    from leporello.store.sqlite.path import Path
 
 _COLUMNS = (
-    "m.id, c.key, m.seq, m.place, m.role, m.name, m.tool, m.time, m.tokens, m.fingerprint, m.state, m.kind,"
-    " m.refs, m.body"
+    "m.id, c.key, m.seq, m.place, m.role, m.name, m.tool, m.time, m.tokens, m.fingerprint, m.gone, m.kind,"
+    " m.refs, m.body, m.branch, m.conversation, c.head"
 )
 
 
-def load(connection: sqlite3.Connection, ids: Sequence[int], *, owner: str | None = None) -> dict[int, Stored]:
-    """Fetch messages by their number, in the order asked for; None: of any owner."""
+def load(
+    connection: sqlite3.Connection, ids: Sequence[int], *, owner: str | None = None, branch: int | None = None
+) -> dict[int, Stored]:
+    """Fetch messages by their number, in the order asked for; None: of any owner.
+
+    Those that are not on the path of the branch (None: of the head) are marked.
+    """
     rows: dict[int, tuple[Any, ...]] = {}
     for chunk in chunks(ids):
         found = connection.execute(
@@ -36,7 +43,12 @@ def load(connection: sqlite3.Connection, ids: Sequence[int], *, owner: str | Non
         rows.update((row[0], row) for row in found)
     wanted = [rows[id_] for id_ in ids if id_ in rows and owner in {None, rows[id_][-1]}]
     payloads = load_payloads(connection, [row[12] for row in wanted])
-    return {row[0]: _stored(row, payloads) for row in wanted}
+    paths: dict[int, Path] = {}
+    for row in wanted:
+        conversation, head = row[15], row[16]
+        if conversation not in paths:
+            paths[conversation] = path_of(connection, conversation, branch or head)
+    return {row[0]: _stored(row, payloads, paths[row[15]]) for row in wanted}
 
 
 def load_readable(connection: sqlite3.Connection, ids: Sequence[int]) -> dict[int, Stored]:
@@ -72,8 +84,8 @@ def _decoded(number: int, body: bytes, refs: str | None, payloads: dict[bytes, b
         ) from error
 
 
-def _stored(row: tuple[Any, ...], payloads: dict[bytes, bytes]) -> Stored:
-    id_, key, seq, place, role, name, tool, time, tokens, fingerprint, state, kind, refs, body, _ = row
+def _stored(row: tuple[Any, ...], payloads: dict[bytes, bytes], path: Path) -> Stored:
+    id_, key, seq, place, role, name, tool, time, tokens, fingerprint, gone, kind, refs, body, branch, *_ = row
     return Stored(
         id=f"m{id_}",
         conversation=key,
@@ -86,6 +98,8 @@ def _stored(row: tuple[Any, ...], payloads: dict[bytes, bytes]) -> Stored:
         time=time_of(time),
         tokens=tokens,
         fingerprint=fingerprint.hex(),
-        superseded=bool(state),
+        branch=branch,
+        superseded=not (kind or is_on(path, branch, place, seq, gone)),
+        replaced=gone is not None,
         system=bool(kind),
     )

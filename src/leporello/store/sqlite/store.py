@@ -11,6 +11,7 @@ from leporello.store.sqlite.care import Care
 from leporello.store.sqlite.connection import BUSY_SECONDS, Database
 from leporello.store.sqlite.conversations import Conversations
 from leporello.store.sqlite.exchange import Exchange
+from leporello.store.sqlite.forking import Branches
 from leporello.store.sqlite.index import Index
 from leporello.store.sqlite.messages import Messages
 from leporello.store.sqlite.nodes import Nodes
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-class SQLiteStore(Conversations, Messages, Nodes, Windows, Artifacts, Work, Index, Care, Exchange):
+class SQLiteStore(Conversations, Branches, Messages, Nodes, Windows, Artifacts, Work, Index, Care, Exchange):
     """Conversations in a SQLite file, or in memory when `path` is None."""
 
     def __init__(

@@ -1,7 +1,7 @@
 """Windows and the journal: what the model saw, request by request.
 
-A window is kept as it was after the last compaction; the journal rows since then say how it grew. So a request costs
-what it added, and the window of any request can be shown.
+A window is kept as it was after every compaction; the journal rows since then say how it grew. So a request costs what
+it added, the window of any request can be shown, and a fork goes on from the newest window that fits its path.
 """
 
 # ruff: noqa: S608 - statements are put together from constants; values are always bound
@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.errors import StaleWindowError
 from leporello.store.protocol import Request, Window
-from leporello.store.sqlite.nodes import set_states
+from leporello.store.sqlite.nodes import mark_used, reachable
 from leporello.store.sqlite.part import Part, find, opened, placeholders, to_json
+from leporello.store.sqlite.window_rows import current_window, folded_to, last_request, tops_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -29,20 +30,21 @@ _COLUMNS = "number, time, reason, keep, added, usage, cost_usd, prefix, report"
 class Windows(Part):
     """What the model sees."""
 
-    def window(self, conversation: str, *, owner: str = "") -> Window:
-        """Return the current window."""
+    def window(self, conversation: str, *, owner: str = "", branch: int | None = None) -> Window:
+        """Return the current window of a branch."""
         with self._db.read() as connection:
             found = find(connection, conversation, owner)
-            return current_window(connection, found.id) if found else Window()
+            return current_window(connection, found.id, branch or found.head) if found else Window()
 
     def window_at(self, conversation: str, number: int, *, owner: str = "") -> tuple[WindowItem, ...]:
-        """Return the window as it was after the journal row with this number."""
-        items: tuple[WindowItem, ...] = ()
-        for request in self.requests(conversation, owner=owner):
-            if request.number > number:
-                break
-            items = (*items[: request.keep], *request.added)
-        return items
+        """Return the window as it was after the journal row with this number, on the branch of that row."""
+        with self._db.read() as connection:
+            found = find(connection, conversation, owner)
+            row = connection.execute(
+                "SELECT branch FROM requests WHERE conversation = ? AND number <= ? ORDER BY number DESC LIMIT 1",
+                (found.id if found else 0, number),
+            ).fetchone()
+            return current_window(connection, found.id, row[0], number).items if found and row else ()
 
     def save_window(
         self,
@@ -51,38 +53,48 @@ class Windows(Part):
         request: Request,
         *,
         owner: str = "",
-        publish: Sequence[str] = (),
-        retire: Sequence[str] = (),
+        branch: int | None = None,
+        used: Sequence[str] = (),
     ) -> Window:
-        """Replace the window, publish and retire nodes and write the journal row, all at once.
+        """Replace the window of a branch, write the journal row and take the nodes from the prepared ones, all at once.
 
         The row's `keep` and `added` are worked out from the two windows. Raises `StaleWindowError` when the window has
         another version than `window.version`.
         """
         with self._db.write() as connection:
             found = opened(connection, conversation, owner, self._clock())
-            before = current_window(connection, found.id)
+            branch = branch or found.head
+            before = current_window(connection, found.id, branch)
             if before.version != window.version:
                 raise StaleWindowError(
                     f"the window of {conversation!r} has version {before.version}, not {window.version}.",
                     place=self._db.place,
                     hint="Read it again and decide anew.",
                 )
-            set_states(connection, found.id, self._db.place, publish=publish, retire=retire)
+            mark_used(connection, found.id, used, self._db.place)
             keep = _common(before.items, window.items)
             row = replace(request, keep=keep, added=tuple(window.items[keep:]))
-            number = write_request(connection, found.id, row, self._clock())
+            number = write_request(connection, found.id, row, self._clock(), branch)
             connection.execute(
-                "INSERT OR REPLACE INTO windows (conversation, version, number, items) VALUES (?, ?, ?, ?)",
-                (found.id, window.version + 1, number, to_json(window.items)),
+                "INSERT INTO windows (conversation, branch, version, number, folded_to, nodes, items)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (
+                    found.id,
+                    branch,
+                    window.version + 1,
+                    number,
+                    folded_to(connection, found.id, branch, window.items),
+                    len(reachable(connection, found.id, tops_of(window.items))),
+                    to_json(window.items),
+                ),
             )
         return Window(version=window.version + 1, items=tuple(window.items))
 
-    def record_request(self, conversation: str, request: Request, *, owner: str = "") -> int:
+    def record_request(self, conversation: str, request: Request, *, owner: str = "", branch: int | None = None) -> int:
         """Write a journal row for a request that only added to the window's end; its version stays."""
         with self._db.write() as connection:
             found = opened(connection, conversation, owner, self._clock())
-            return write_request(connection, found.id, request, self._clock())
+            return write_request(connection, found.id, request, self._clock(), branch or found.head)
 
     def requests(
         self,
@@ -92,9 +104,17 @@ class Windows(Part):
         reason: str | None = None,
         last: int | None = None,
         after: int = 0,
+        branch: int | None = None,
     ) -> list[Request]:
-        """Return journal rows, oldest first: the newest `last` of them, behind the one with the number `after`."""
-        where, values = ("", ()) if reason is None else (" AND reason = ?", (reason,))
+        """Return journal rows, oldest first: the newest `last` of them, behind the one with the number `after`.
+
+        None: of all branches.
+        """
+        where, values = "", list[Any]()
+        if reason is not None:
+            where, values = " AND reason = ?", [reason]
+        if branch is not None:
+            where, values = f"{where} AND branch = ?", [*values, branch]
         with self._db.read() as connection:
             found = find(connection, conversation, owner)
             rows = connection.execute(
@@ -116,15 +136,14 @@ class Windows(Part):
         return cost, unpriced
 
 
-def write_request(connection: sqlite3.Connection, conversation: int, request: Request, now: float) -> int:
+def write_request(connection: sqlite3.Connection, conversation: int, request: Request, now: float, branch: int) -> int:
     """Write a row of the journal and return its number."""
-    number = connection.execute(
-        "SELECT coalesce(max(number), 0) + 1 FROM requests WHERE conversation = ?", (conversation,)
-    ).fetchone()[0]
+    number = last_request(connection, conversation) + 1
     connection.execute(
-        f"INSERT INTO requests (conversation, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        f"INSERT INTO requests (conversation, branch, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             conversation,
+            branch,
             number,
             request.time or now,
             request.reason,
@@ -137,20 +156,6 @@ def write_request(connection: sqlite3.Connection, conversation: int, request: Re
         ),
     )
     return int(number)
-
-
-def current_window(connection: sqlite3.Connection, conversation: int) -> Window:
-    """Return the window as it was saved, with what the requests since then added."""
-    row = connection.execute(
-        "SELECT version, number, items FROM windows WHERE conversation = ?", (conversation,)
-    ).fetchone()
-    version, number, saved = row or (0, 0, "[]")
-    items: list[WindowItem] = json.loads(saved)
-    for keep, added in connection.execute(
-        "SELECT keep, added FROM requests WHERE conversation = ? AND number > ? ORDER BY number", (conversation, number)
-    ):
-        items[keep:] = json.loads(added)
-    return Window(version=version, items=tuple(items))
 
 
 def _common(before: Sequence[WindowItem], after: Sequence[WindowItem]) -> int:

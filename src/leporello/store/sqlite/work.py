@@ -24,28 +24,34 @@ _FREE = "(j.claimed_until IS NULL OR j.claimed_until <= :now OR j.claimed_until 
 class Work(Part):
     """Leases and jobs."""
 
-    def acquire(self, conversation: str, token: str, *, seconds: float, owner: str = "") -> bool:
-        """Take or prolong the lease of a conversation."""
+    def acquire(
+        self, conversation: str, token: str, *, seconds: float, owner: str = "", branch: int | None = None
+    ) -> bool:
+        """Take or prolong the lease of a branch."""
         with self._db.write() as connection:
             now = self._clock()
             found = opened(connection, conversation, owner, now)
+            on = branch or found.head
             row = connection.execute(
-                "SELECT token, seconds, expires FROM leases WHERE conversation = ?", (found.id,)
+                "SELECT token, seconds, expires FROM leases WHERE conversation = ? AND branch = ?", (found.id, on)
             ).fetchone()
             if row and row[0] != token and now < row[2] <= now + row[1]:
                 return False
             connection.execute(
-                "INSERT OR REPLACE INTO leases (conversation, token, seconds, expires) VALUES (?, ?, ?, ?)",
-                (found.id, token, seconds, now + seconds),
+                "INSERT OR REPLACE INTO leases (conversation, branch, token, seconds, expires) VALUES (?, ?, ?, ?, ?)",
+                (found.id, on, token, seconds, now + seconds),
             )
             return True
 
-    def release(self, conversation: str, token: str, *, owner: str = "") -> None:
-        """Give the lease back; one that somebody else holds is left alone."""
+    def release(self, conversation: str, token: str, *, owner: str = "", branch: int | None = None) -> None:
+        """Give the lease back; one that another holder has is left alone."""
         with self._db.write() as connection:
             found = find(connection, conversation, owner)
             if found:
-                connection.execute("DELETE FROM leases WHERE conversation = ? AND token = ?", (found.id, token))
+                connection.execute(
+                    "DELETE FROM leases WHERE conversation = ? AND branch = ? AND token = ?",
+                    (found.id, branch or found.head, token),
+                )
 
     def add_job(
         self, conversation: str, kind: str, key: str, payload: dict[str, Any], *, owner: str = "", delay: float = 0.0

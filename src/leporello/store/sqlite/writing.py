@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 
 INSERT_MESSAGE: Final = (
-    "INSERT INTO messages (id, conversation, seq, place, kind, state, time, tokens, size, role, name, tool,"
-    " fingerprint, call_key, chain, refs, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO messages (id, conversation, branch, seq, place, kind, gone, time, tokens, size, role, name, tool,"
+    " fingerprint, call_key, chain, refs, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 )
 
 
@@ -99,14 +99,15 @@ def insert(
     conversation: Conversation,
     rows: Sequence[tuple[Prepared, float | None]],
     now: float,
+    branch: int,
 ) -> list[int]:
-    """Append messages with their places (None: a system message) and return their numbers."""
+    """Append messages to a branch with their places (None: a system message) and return their numbers."""
     seq, chain = conversation.next_seq, conversation.chain
     new = []
     for row, place in rows:
         chain = next_chain(chain, row.encoded.verbatim)
         time = now if row.time is None else row.time
-        new.append(NewRow(prepared=row, seq=seq, chain=chain, place=place, time=time))
+        new.append(NewRow(prepared=row, seq=seq, chain=chain, place=place, time=time, branch=branch))
         seq += 1
     numbers = insert_rows(connection, conversation, new)
     connection.execute(
@@ -114,6 +115,7 @@ def insert(
         " ended = NULL, deleted = NULL WHERE id = ?",
         (seq, chain, now, conversation.id),
     )
+    connection.execute("UPDATE branches SET used = ? WHERE conversation = ? AND id = ?", (now, conversation.id, branch))
     return numbers
 
 
@@ -125,7 +127,8 @@ class NewRow(NamedTuple):
     chain: bytes
     place: float | None
     time: float
-    superseded: bool = False
+    branch: int
+    gone: int | None = None
 
 
 def insert_rows(connection: sqlite3.Connection, conversation: Conversation, rows: Sequence[NewRow]) -> list[int]:
@@ -140,6 +143,12 @@ def insert_rows(connection: sqlite3.Connection, conversation: Conversation, rows
     connection.executemany(
         INSERT_MESSAGE, [(number, conversation.id, *columns_of(row)) for number, row in zip(numbers, rows, strict=True)]
     )
+    said = [row for row in rows if row.place is not None]
+    live = [row for row in said if row.gone is None]
+    for branch in {row.branch for row in live}:
+        own = [row.prepared.tokens for row in live if row.branch == branch]
+        count_in(connection, conversation.id, branch, len(own), sum(own))
+    connection.execute("UPDATE conversations SET messages = messages + ? WHERE id = ?", (len(said), conversation.id))
     add_to_index(
         connection,
         [
@@ -151,6 +160,14 @@ def insert_rows(connection: sqlite3.Connection, conversation: Conversation, rows
     return numbers
 
 
+def count_in(connection: sqlite3.Connection, conversation: int, branch: int, messages: int, tokens: int) -> None:
+    """Add messages, and what they weigh, to what a branch counts."""
+    connection.execute(
+        "UPDATE branches SET messages = messages + ?, tokens = tokens + ? WHERE conversation = ? AND id = ?",
+        (messages, tokens, conversation, branch),
+    )
+
+
 def _payloads(row: Prepared) -> list[tuple[bytes, bytes]]:
     return [(key, row.encoded.payloads[key]) for key in payload_keys(row.encoded.refs)]
 
@@ -159,10 +176,11 @@ def columns_of(row: NewRow) -> tuple[Any, ...]:
     """Return what `INSERT_MESSAGE` writes after the number of the message and of its conversation."""
     prepared, seen = row.prepared, row.prepared.seen
     return (
+        row.branch,
         row.seq,
         0.0 if row.place is None else row.place,
         int(row.place is None),
-        int(row.superseded),
+        row.gone,
         row.time,
         prepared.tokens,
         seen.size,

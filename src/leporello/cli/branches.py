@@ -1,0 +1,73 @@
+"""The branches of a conversation, for people and for programs."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from leporello.cli.shown import on_one_line, timestamp
+from leporello.lcm.dag import flat_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from leporello.store import BranchInfo, ConversationInfo, Store, Stored
+
+_LINE = 72
+_DEEPEST = 8  # indentation stops growing here; the parent stands in a column of its own
+
+
+def described(store: Store, info: ConversationInfo) -> list[dict[str, Any]]:
+    """Describe the branches of a conversation, each with the beginning of its newest message."""
+    branches = store.branches(info.key, owner=info.owner)
+    tips = store.get([branch.tip for branch in branches if branch.tip], owner=info.owner)
+    return [_described(branch, tips.get(branch.tip or "")) for branch in branches]
+
+
+def print_tree(branches: Sequence[dict[str, Any]]) -> None:
+    """Print branches as a tree: where each was forked, how many messages its path has, and its newest message."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("branch", "parent", "behind", "messages", ""):
+        table.add_column(column, justify="right" if column == "messages" else "left", no_wrap=True)
+    table.add_column("newest message", no_wrap=True, overflow="ellipsis")
+    for branch, depth in _tree(branches):
+        name = f"{'  ' * (min(depth, _DEEPEST) - 1)}└ {branch['id']}" if depth else str(branch["id"])
+        behind = "" if branch["parent"] is None else branch["fork"] or "the beginning"
+        newest = f"{branch['tip']} {branch['role']}: {branch['text']}" if branch["tip"] else ""
+        cells = [name, str(branch["parent"] or ""), behind, f"{branch['messages']:,}"]
+        cells += ["head" if branch["head"] else "", newest]
+        table.add_row(*map(Text, cells))
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+def _described(branch: BranchInfo, tip: Stored | None) -> dict[str, Any]:
+    return {
+        "id": branch.id,
+        "parent": branch.parent,
+        "fork": branch.fork,
+        "messages": branch.messages,
+        "tokens": branch.tokens,
+        "compactions": branch.folds,
+        "head": branch.head,
+        "created": timestamp(branch.created),
+        "used": timestamp(branch.used),
+        "tip": branch.tip,
+        "role": tip.role if tip else None,
+        "text": on_one_line(flat_text(tip.message), _LINE) if tip else None,
+    }
+
+
+def _tree(branches: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:
+    """Walk through branches, each behind its parent, with how many branches stand above it."""
+    children: dict[int | None, list[dict[str, Any]]] = {}
+    for branch in branches:
+        children.setdefault(branch["parent"], []).append(branch)
+    waiting = [(branch, 0) for branch in reversed(children.get(None, []))]
+    while waiting:
+        branch, depth = waiting.pop()
+        yield branch, depth
+        waiting += [(child, depth + 1) for child in reversed(children.get(branch["id"], []))]

@@ -1,0 +1,105 @@
+"""`leporello sessions` on a conversation that was forked: each branch is shown where it belongs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from leporello.store import open_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.cli.conftest import Leporello
+
+
+def said(*texts: str) -> list[dict[str, str]]:
+    return [{"role": "assistant" if n % 2 else "user", "content": text} for n, text in enumerate(texts)]
+
+
+@pytest.fixture
+def forked(tmp_path: Path) -> Path:
+    """A store with a conversation of four branches, of which the third is the head, and one that was never forked."""
+    path = tmp_path / "leporello.db"
+    store = open_store(path)
+    ids = store.append("port", said("Which berth is free?", "Berth three.", "And which crane?", "Crane seven."))
+    again = store.fork("port", before=ids[3])
+    store.append("port", said("", "Crane eight, the other one is being repaired.")[1:], branch=again)
+    store.fork("port", branch=again)
+    store.append("port", said("Then take that one.", "It is booked.\x1b[31m"))
+    store.fork("port", before=ids[0], branch=1, head=False)
+    store.append("yard", said("Good morning!"))
+    store.close()
+    return path
+
+
+def test_the_branches_are_shown_as_a_tree(leporello: Leporello, forked: Path) -> None:
+    shown = leporello("sessions", "show", "port", "--last", "1", "--store", forked).out
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert {"messages 6", "branches 4", "head 3"} <= set(lines)
+    at = lines.index("branch parent behind messages newest message")
+    assert lines[at + 1 : -1] == [
+        "1 4 m4 assistant: Crane seven.",
+        "└ 2 1 m3 4 m5 assistant: Crane eight, the other one is being repaired.",
+        "└ 3 2 m5 6 head m7 assistant: It is booked.␛[31m",
+        "└ 4 1 the beginning 0",
+    ]
+    assert lines[-1].startswith("m7 assistant: It is booked.")
+
+
+def test_what_stands_under_a_branch_is_indented(leporello: Leporello, forked: Path) -> None:
+    shown = leporello("sessions", "show", "port", "--store", forked).out.splitlines()
+    assert [line.index("└") for line in shown if "└" in line] == [0, 2, 0]
+
+
+def test_programs_get_every_branch(leporello: Leporello, forked: Path) -> None:
+    found = leporello("sessions", "show", "port", "--store", forked, "--json").json
+    assert found["head"] == 3
+    assert [
+        (each["id"], each["parent"], each["fork"], each["tip"], each["messages"]) for each in found["branches"]
+    ] == [
+        (1, None, None, "m4", 4),
+        (2, 1, "m3", "m5", 4),
+        (3, 2, "m5", "m7", 6),
+        (4, 1, None, None, 0),
+    ]
+    assert [each["head"] for each in found["branches"]] == [False, False, True, False]
+    assert [each["text"] for each in found["branches"]][:2] == [
+        "Crane seven.",
+        "Crane eight, the other one is being repaired.",
+    ]
+    assert (found["branches"][3]["role"], found["branches"][3]["text"]) == (None, None)
+
+
+def test_a_conversation_that_was_never_forked_says_nothing_of_branches(leporello: Leporello, forked: Path) -> None:
+    shown = leporello("sessions", "show", "yard", "--store", forked).out
+    assert not {line.split()[0] for line in shown.splitlines()} & {"branch", "branches", "head"}
+    found = leporello("sessions", "show", "yard", "--store", forked, "--json").json
+    assert [(each["id"], each["head"], each["tip"]) for each in found["branches"]] == [(1, True, "m8")]
+
+
+def test_the_list_counts_branches_where_there_are_any(leporello: Leporello, forked: Path) -> None:
+    found = leporello("sessions", "list", "--store", forked, "--json").json
+    assert [(each["id"], each["branches"], each["head"]) for each in found] == [("yard", 1, 1), ("port", 4, 3)]
+    heads, *rows = leporello("sessions", "list", "--store", forked).out.splitlines()
+    assert heads.split()[:4] == ["conversation", "messages", "nodes", "branches"]
+    assert [row.split()[:4] for row in rows] == [["yard", "1", "0", "1"], ["port", "6", "0", "4"]]
+    leporello("sessions", "delete", "port", "--yes", "--store", forked)
+    assert "branches" not in leporello("sessions", "list", "--store", forked).out
+
+
+def test_branches_that_are_very_deep_leave_room_for_their_words(leporello: Leporello, forked: Path) -> None:
+    store = open_store(forked)
+    for number in range(60):
+        store.fork("yard")
+        store.append("yard", said(f"Number {number}."))
+    store.close()
+    shown = leporello("sessions", "show", "yard", "--last", "0", "--store", forked).out
+    assert "user: Number 59." in shown
+    assert max(map(len, shown.splitlines())) <= 160
+
+
+def test_a_verdict_counts_what_is_on_other_branches_apart(leporello: Leporello, forked: Path) -> None:
+    done = leporello("verify", "port", "--store", forked)
+    assert done.out == "✓ port: 6 messages, 1 replaced or on other branches, 0 nodes: nothing is lost\n"

@@ -1,0 +1,357 @@
+"""A conversation is a tree: nothing is copied, a branch sees its path as it was, and every check stays clean."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from leporello.errors import StoreError
+from leporello.store import Request, SearchFilter, Window, open_store
+from leporello.store.search import search
+from leporello.store.sqlite import SQLiteStore, forking
+
+if TYPE_CHECKING:
+    import sqlite3
+    from pathlib import Path
+
+    from leporello.messages import Message
+    from leporello.store import Store
+
+
+def said(*texts: str) -> list[Message]:
+    """Return messages of user and assistant in turn."""
+    return [{"role": "user" if n % 2 == 0 else "assistant", "content": text} for n, text in enumerate(texts)]
+
+
+def texts(store: Store, branch: int | None = None) -> list[str]:
+    """Return what the path of a branch says."""
+    return [row.message["content"] for row in store.messages("c", branch=branch)]
+
+
+@pytest.fixture
+def store() -> SQLiteStore:
+    store = SQLiteStore()
+    store.append("c", said("a", "b", "c", "d"))
+    return store
+
+
+def rows(store: SQLiteStore) -> int:
+    with store._db.read() as connection:
+        return int(connection.execute("SELECT count(*) FROM messages").fetchone()[0])
+
+
+def test_a_fork_shares_what_stands_before_it_and_copies_nothing(store: SQLiteStore) -> None:
+    branch = store.fork("c", before="m4")
+    assert (texts(store), texts(store, 1)) == (["a", "b", "c"], ["a", "b", "c", "d"])
+    store.append("c", said("x")[:1], branch=branch)
+    assert texts(store, branch) == ["a", "b", "c", "x"]
+    assert rows(store) == 5
+    one, two = store.branches("c")
+    assert (one.parent, one.fork, one.tip, one.head, one.messages) == (None, None, "m4", False, 4)
+    assert (two.parent, two.fork, two.tip, two.head, two.messages) == (1, "m3", "m5", True, 4)
+
+
+def test_a_fork_of_a_fork_shares_with_both(store: SQLiteStore) -> None:
+    store.fork("c", before="m4")
+    store.append("c", [{"role": "assistant", "content": "D"}, *said("e", "f")])
+    third = store.fork("c", before="m7")
+    assert texts(store, third) == ["a", "b", "c", "D", "e"]
+    fourth = store.fork("c", before="m2", branch=third)
+    assert texts(store, fourth) == ["a"]
+    assert store.branches("c")[-1].parent == 1  # what it shares is the root's
+
+
+def test_an_edit_on_the_trunk_changes_no_other_branch(store: SQLiteStore) -> None:
+    before = store.fork("c", before="m4", head=False)
+    store.ingest("c", said("a", "b", "c", "d"))
+    store.ingest("c", said("a", "B", "c", "d"))
+    after = store.fork("c", before="m4", head=False)
+    assert texts(store, 1) == ["a", "B", "c", "d"]
+    assert (texts(store, before), texts(store, after)) == (["a", "b", "c"], ["a", "B", "c"])
+    assert store.check_file() == []
+
+
+def test_a_change_in_what_is_shared_stores_what_follows_on_a_fork(store: SQLiteStore) -> None:
+    store.fork("c", before="m4")
+    store.append("c", [{"role": "assistant", "content": "D"}])
+    store.ingest("c", said("a", "b", "c", "D"))
+    done = store.ingest("c", said("a", "B", "c", "D"))
+    assert done.branch == 3
+    assert (texts(store), texts(store, 2), texts(store, 1)) == (list("aBcD"), list("abcD"), list("abcd"))
+    assert store.check_file() == []
+
+
+def test_a_list_that_goes_on_from_another_branch_is_recognised(store: SQLiteStore) -> None:
+    """A side question, then the conversation again: it goes on where it was, and nothing is stored twice."""
+    long = "an answer that nobody gives twice by chance, because it is as long as a paragraph of some length"
+    talk = said("a", long, "c", "d")
+    store = SQLiteStore()
+    store.ingest("c", talk)
+    aside = store.ingest("c", [*talk[:2], {"role": "user", "content": "suggest a title"}])
+    assert (aside.branch, rows(store)) == (2, 5)
+    on = store.ingest("c", [*talk, {"role": "user", "content": "e"}])
+    assert (on.branch, rows(store), store.head("c")) == (1, 6, 1)
+    assert texts(store) == ["a", long, "c", "d", "e"]
+
+
+def test_two_requests_at_the_same_tip(store: SQLiteStore) -> None:
+    first, second = (store.fork("c", head=False) for _ in range(2))
+    for branch, text in ((first, "x"), (second, "y"), (first, "x2")):
+        store.append("c", [{"role": "user", "content": text}], branch=branch)
+    assert (texts(store, first)[4:], texts(store, second)[4:], texts(store, 1)[4:]) == (["x", "x2"], ["y"], [])
+
+
+def test_a_branch_becomes_the_head_when_a_user_goes_on_behind_its_answer(store: SQLiteStore) -> None:
+    branch = store.fork("c", head=False)
+    store.append("c", said("suggest a title", "Harbour"), branch=branch)
+    assert store.head("c") == 1
+    store.append("c", said("shorter"), branch=branch)
+    assert store.head("c") == branch
+
+
+def test_a_head_on_which_nothing_was_said_is_moved(store: SQLiteStore) -> None:
+    assert [store.fork("c", before=id_) for id_ in ("m4", "m3", "m2")] == [2, 2, 2]
+    assert texts(store) == ["a"]
+    assert store.check_file() == []
+
+
+def test_what_is_not_there_cannot_be_forked_or_pinned(store: SQLiteStore) -> None:
+    store.fork("c", before="m4")
+    with pytest.raises(StoreError, match="m4 is not on this branch"):
+        store.fork("c", before="m4")
+    with pytest.raises(StoreError, match="no branch 7"):
+        store.append("c", said("x"), branch=7)
+    with pytest.raises(StoreError, match="no message m99"):
+        store.pin("c", "m99")
+
+
+def test_repeated_call_ids_identify_nothing_across_branches() -> None:
+    def call(text: str) -> Message:
+        calls = [{"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}]
+        return {"role": "assistant", "content": text, "tool_calls": calls}
+
+    def result(text: str) -> Message:
+        return {"role": "tool", "tool_call_id": "call_1", "content": text}
+
+    store = SQLiteStore()
+    talk = [*said("a"), call("first"), result("one"), *said("b"), call("second"), result("two"), *said("c")]
+    store.ingest("c", talk)
+    store.fork("c", before="m7")
+    store.append("c", [call("third"), result("three")])
+    assert texts(store) == ["a", "first", "one", "b", "second", "two", "third", "three"]
+    store.ingest("c", [*talk[:6], call("third"), result("three"), *said("d")])
+    assert texts(store)[-3:] == ["third", "three", "d"]
+    assert rows(store) == 10
+
+
+# windows
+
+
+def folded(store: Store, *items: dict[str, Any], branch: int | None = None) -> None:
+    window = store.window("c", branch=branch)
+    store.save_window("c", Window(version=window.version, items=items), Request(reason="fold", keep=0, added=()))
+
+
+SUMMARY = {"t": "what was said", "role": "user"}
+
+
+def asked(store: Store, *ids: str) -> None:
+    """Note a request that added these messages to the window."""
+    keep = len(store.window("c").items)
+    store.record_request("c", Request(reason="turn", keep=keep, added=tuple({"m": id_} for id_ in ids)))
+
+
+def test_a_fork_right_after_a_fold_has_its_window_and_one_before_it_the_one_before() -> None:
+    store = SQLiteStore()
+    store.append("c", said(*"abcdefgh"))
+    asked(store, *(f"m{n}" for n in range(1, 9)))
+    folded(store, SUMMARY, {"m": "m5"}, {"m": "m6"}, {"m": "m7"}, {"m": "m8"})
+    after = store.fork("c", before="m8", head=False)
+    at = store.fork("c", before="m5", head=False)
+    before = store.fork("c", before="m4", head=False)
+    assert store.window("c", branch=after).items == (SUMMARY, {"m": "m5"}, {"m": "m6"}, {"m": "m7"})
+    assert store.window("c", branch=at).items == (SUMMARY,)
+    assert store.window("c", branch=before).items == ({"m": "m1"}, {"m": "m2"}, {"m": "m3"})
+
+
+def test_the_window_of_a_fork_stays_when_its_parent_folds_later() -> None:
+    store = SQLiteStore()
+    store.append("c", said(*"abcdef"))
+    asked(store, *(f"m{n}" for n in range(1, 7)))
+    aside = store.fork("c", head=False)
+    folded(store, SUMMARY, {"m": "m5"}, {"m": "m6"})
+    assert store.window("c", branch=aside).items == tuple({"m": f"m{n}"} for n in range(1, 7))
+    store.record_request("c", Request(reason="turn", keep=6, added=({"m": "m9"},)), branch=aside)
+    assert len(store.window("c", branch=aside).items) == 7
+    assert store.window("c").items == (SUMMARY, {"m": "m5"}, {"m": "m6"})
+
+
+def test_two_branches_fold_each_for_itself() -> None:
+    store = SQLiteStore()
+    store.append("c", said(*"abcd"))
+    asked(store, *(f"m{n}" for n in range(1, 5)))
+    branch = store.fork("c", head=False)
+    folded(store, SUMMARY, {"m": "m4"})
+    other = {"t": "told otherwise", "role": "user"}
+    window = store.window("c", branch=branch)
+    saved = Window(version=window.version, items=(other, {"m": "m3"}, {"m": "m4"}))
+    store.save_window("c", saved, Request(reason="fold", keep=0, added=()), branch=branch)
+    assert store.window("c").items == (SUMMARY, {"m": "m4"})
+    assert store.window("c", branch=branch).items == (other, {"m": "m3"}, {"m": "m4"})
+    assert store.acquire("c", "me", seconds=9)
+    assert store.acquire("c", "you", seconds=9, branch=branch)
+    assert not store.acquire("c", "you", seconds=9)
+
+
+# search, pins, copies
+
+
+def test_search_finds_every_branch_and_says_which_one() -> None:
+    store = SQLiteStore()
+    store.append("c", said("the harbour", "the crane", "berth seven"))
+    store.fork("c", before="m3")
+    store.append("c", said("berth eight"))
+    hits = {hit.snippet: hit.aside for hit in search(store, "berth", filter=SearchFilter(conversation="c")).hits}
+    assert hits == {"berth seven": 1, "berth eight": 0}
+    walked = search(store, "ber.h", filter=SearchFilter(conversation="c"), regex=True).hits
+    assert [(hit.snippet, hit.aside) for hit in walked] == [("berth eight", 0), ("berth seven", 1)]
+
+
+def test_equal_words_of_siblings_are_one_hit() -> None:
+    store = SQLiteStore()
+    store.append("c", said("where?", "berth seven"))
+    for _ in range(3):
+        branch = store.fork("c", before="m2", branch=1)
+        store.append("c", [{"role": "assistant", "content": "berth seven"}], branch=branch)
+    assert len(search(store, "berth seven").hits) == 1
+
+
+def test_neighbours_stand_on_the_path() -> None:
+    store = SQLiteStore()
+    store.append("c", said(*"abcd"))
+    store.fork("c", before="m3")
+    store.append("c", said("C", "D"))
+    assert [row.message["content"] for row in store.neighbours("m2", before=1, after=2)] == ["a", "b", "C", "D"]
+    assert [row.message["content"] for row in store.neighbours("m3", before=1, after=2)] == ["b", "c", "d"]
+
+
+def test_export_and_import_keep_the_tree(store: SQLiteStore) -> None:
+    store.fork("c", before="m4")
+    store.append("c", [{"role": "assistant", "content": "D"}])
+    store.fork("c", before="m1", head=False)
+    store.pin("c", "m2")
+    copy = open_store(":memory:")
+    copy.import_lines(store.export("c"))
+    assert [texts(copy, n) for n in (None, 1, 2, 3)] == [texts(store, n) for n in (None, 1, 2, 3)]
+    assert [(b.id, b.parent, b.head, b.messages) for b in copy.branches("c")] == [
+        (b.id, b.parent, b.head, b.messages) for b in store.branches("c")
+    ]
+    assert copy.pins("c") == ("m2",)
+    assert [*copy.check_file(), *copy.check_chain("c"), *copy.check_index()] == []
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"branches": [{"id": 2, "parent": None}]},
+        {"branches": [{"id": 1, "parent": None}, {"id": 2, "parent": 3, "place": 1, "seq": 1}]},
+        {"branches": [{"id": 1, "parent": None}], "head": 2},
+        {"branches": [{"id": 1, "parent": None}, {"id": 2, "parent": 1, "place": "x", "seq": 1}]},
+        {"branches": "all", "head": 1},
+        {"pins": [0]},
+    ],
+)
+def test_an_export_with_a_broken_tree_is_refused(head: dict[str, Any]) -> None:
+    store = open_store(":memory:")
+    with pytest.raises(StoreError, match="wrong"):
+        store.import_lines([json.dumps({"leporello": 2, "conversation": "c", **head})])
+    assert list(store.conversations()) == []
+
+
+def test_many_side_branches_are_cheap_to_check_and_to_keep(tmp_path: Path) -> None:
+    """A branch is one row: a thousand of them neither copy the trunk nor make a check read it a thousand times."""
+    store = SQLiteStore(tmp_path / "s.db")
+    store.append("c", said(*map(str, range(200))))
+    for number in range(1_000):
+        branch = store.fork("c", head=False)
+        store.append("c", [{"role": "user", "content": f"aside {number}"}], branch=branch)
+    assert rows(store) == 1_200
+    assert len(store.branches("c")) == 1_001
+    assert store.check_file() == []
+    assert store.gc(older_than=1e9) == []
+
+
+class Tree(RuleBasedStateMachine):
+    """A store beside a plain dictionary of lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.store = SQLiteStore()
+        self.paths: dict[int, list[tuple[str, str]]] = {1: []}
+        self.count = 0
+
+    def _branch(self, share: float) -> int:
+        return sorted(self.paths)[int(share * (len(self.paths) - 1))]
+
+    @rule(share=st.floats(0, 1), number=st.integers(1, 4))
+    def append(self, share: float, number: int) -> None:
+        branch = self._branch(share)
+        new = [f"text {self.count + n}" for n in range(number)]
+        self.count += number
+        ids = self.store.append("c", said(*new), branch=branch)
+        self.paths[branch] += zip(ids, new, strict=True)
+
+    @rule(share=st.floats(0, 1), place=st.floats(0, 1), head=st.booleans())
+    def fork(self, share: float, place: float, head: bool) -> None:
+        branch = self._branch(share)
+        path = self.paths[branch]
+        if not path:
+            return
+        at = int(place * len(path))
+        made = self.store.fork("c", before=path[at][0] if at < len(path) else None, branch=branch, head=head)
+        self.paths[made] = path[:at]
+
+    @rule(share=st.floats(0, 1))
+    def copy(self, share: float) -> None:
+        """Go on with the export of everything."""
+        if not self.count:
+            return
+        copy = SQLiteStore()
+        copy.import_lines(self.store.export("c"))
+        ids = {row.seq: row.id for row in copy.messages("c", superseded=True)}
+        seqs = {row.id: row.seq for row in self.store.messages("c", superseded=True)}
+        self.paths = {n: [(ids[seqs[id_]], text) for id_, text in path] for n, path in self.paths.items()}
+        self.store = copy
+        assert self._branch(share) in self.paths
+
+    @invariant()
+    def every_path_is_what_was_said(self) -> None:
+        for branch, path in self.paths.items():
+            found = self.store.messages("c", branch=branch)
+            assert [(row.id, row.message["content"]) for row in found] == path
+            back = self.store.messages("c", branch=branch, newest_first=True)
+            assert [row.id for row in back] == [id_ for id_, _ in reversed(path)]
+
+    @invariant()
+    def nothing_was_copied_and_every_check_is_clean(self) -> None:
+        assert len(list(self.store.messages("c", superseded=True))) == self.count
+        assert [*self.store.check_file(), *self.store.check_chain("c"), *self.store.check_index()] == []
+
+
+Tree.TestCase.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+TestTree = Tree.TestCase
+
+
+def test_the_tree_catches_a_fork_that_keeps_one_message_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = forking._place_before
+
+    def careless(connection: sqlite3.Connection, *args: Any) -> float:
+        return whole(connection, *args) + 1
+
+    monkeypatch.setattr(forking, "_place_before", careless)
+    with pytest.raises(AssertionError):
+        Tree.TestCase().runTest()
