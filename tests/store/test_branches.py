@@ -235,8 +235,8 @@ def test_neighbours_stand_on_the_path() -> None:
     store.append("c", said(*"abcd"))
     store.fork("c", before="m3")
     store.append("c", said("C", "D"))
-    assert [row.message["content"] for row in store.neighbours("m2", before=1, after=2)] == ["a", "b", "C", "D"]
-    assert [row.message["content"] for row in store.neighbours("m3", before=1, after=2)] == ["b", "c", "d"]
+    assert [row.message["content"] for row in store.neighbours(["m2"], before=1, after=2)] == ["a", "b", "C", "D"]
+    assert [row.message["content"] for row in store.neighbours(["m3"], before=1, after=2)] == ["b", "c", "d"]
 
 
 def test_export_and_import_keep_the_tree(store: SQLiteStore) -> None:

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 
 from leporello.errors import QueryError
 from leporello.store import Candidate, SearchFilter, open_store
@@ -312,6 +312,7 @@ def test_a_needle_at_the_end_of_a_long_message_is_shown(store: Store) -> None:
 
 
 @settings(max_examples=50, deadline=None)
+@example("ก ำกำ")  # a letter that folds into two
 @given(st.text(max_size=30))
 def test_any_text_can_be_searched_for(text: str) -> None:
     store = open_store(":memory:")

@@ -66,7 +66,7 @@ def test_owners_do_not_see_each_other(store: Store) -> None:
     assert store.info("c", owner="b") is None
     assert [info.owner for info in store.conversations(owner="a")] == ["a"]
     assert list(store.messages("c", owner="b")) == []
-    assert store.neighbours(ids[0], before=1, after=1, owner="b") == []
+    assert store.neighbours([ids[0]], before=1, after=1, owner="b") == []
 
 
 def test_conversations_are_listed_newest_first(store: Store, clock: Clock) -> None:
@@ -125,9 +125,9 @@ def test_a_tool_result_knows_its_tool(store: Store) -> None:
 
 def test_neighbours_stand_in_live_order(store: Store) -> None:
     ids = store.append("c", said(*"abcdefg"))
-    assert [m.message["content"] for m in store.neighbours(ids[3], before=2, after=1)] == ["b", "c", "d", "e"]
-    assert [m.message["content"] for m in store.neighbours(ids[0], before=2, after=1)] == ["a", "b"]
-    assert store.neighbours("m999", before=1, after=1) == []
+    assert [m.message["content"] for m in store.neighbours([ids[3]], before=2, after=1)] == ["b", "c", "d", "e"]
+    assert [m.message["content"] for m in store.neighbours([ids[0]], before=2, after=1)] == ["a", "b"]
+    assert store.neighbours(["m999"], before=1, after=1) == []
 
 
 def test_replaced_messages_are_out_of_the_way_but_there(store: Store) -> None:
@@ -135,7 +135,7 @@ def test_replaced_messages_are_out_of_the_way_but_there(store: Store) -> None:
     store.ingest("c", said(*"aBc"))
     assert [m.message["content"] for m in store.messages("c")] == ["a", "B", "c"]
     assert [m.message["content"] for m in store.messages("c", superseded=True)] == ["a", "b", "B", "c"]
-    assert [m.message["content"] for m in store.neighbours(ids[0], before=0, after=1)] == ["a", "B"]
+    assert [m.message["content"] for m in store.neighbours([ids[0]], before=0, after=1)] == ["a", "B"]
     assert [branch.id for branch in store.branches("c")] == [1]
 
 

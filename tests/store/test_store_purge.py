@@ -183,7 +183,7 @@ def read_everything(store: SQLiteStore, ids: tuple[str, ...], node: str, *, whol
     read: list[Any] = [
         list(store.messages("c", **who, superseded=True, system=True)),
         store.get(ids, **who),
-        store.neighbours(ids[1], before=3, after=3, **who),
+        store.neighbours([ids[1]], before=3, after=3, **who),
         store.artifacts("c", **who),
         list(store.export("c", **who)),
         store.covering(ids, **who),

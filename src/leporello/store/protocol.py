@@ -396,8 +396,8 @@ class Store(Protocol):
     def newest(self, conversation: str, *, owner: str = "", branch: int | None = None) -> str | None:
         """Return the id of the newest message of a branch that is no system message; None when there is none."""
 
-    def neighbours(self, id: str, *, before: int, after: int, owner: str = "") -> list[Stored]:  # noqa: A002 - its name
-        """Return a message with those around it, in live order."""
+    def neighbours(self, ids: Iterable[str], *, before: int, after: int, owner: str = "") -> list[Stored]:
+        """Return messages with those around each, on the path of the head or else of its own branch; each once."""
 
     def asking(
         self, conversation: str, tools: Collection[str], *, owner: str = "", branch: int | None = None

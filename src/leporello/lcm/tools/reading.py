@@ -173,7 +173,7 @@ class Reader:
 
     def _message(self, stored: Stored) -> dict[str, Any]:
         keeping = self._keeping
-        around = keeping.store.neighbours(stored.id, before=_AROUND, after=_AROUND, owner=keeping.owner)
+        around = keeping.store.neighbours([stored.id], before=_AROUND, after=_AROUND, owner=keeping.owner)
         return {
             "id": stored.id,
             **self.home(stored.conversation),

@@ -118,9 +118,6 @@ def _fetched(asked: Asked, match: str, limit: int, *, newest_first: bool) -> Can
 
 def _neighbours(asked: Asked, best: Iterable[Candidate]) -> list[Candidate]:
     """Return what stands directly around the best hits, if the filter allows it."""
-    return [
-        as_candidate(stored)
-        for each in best
-        for stored in asked.store.neighbours(each.id, before=_AROUND, after=_AROUND, owner=asked.filter.owner)
-        if number_of(stored.id) <= asked.newest and fits(stored, asked.filter)
-    ]
+    ids = [each.id for each in best]
+    around = asked.store.neighbours(ids, before=_AROUND, after=_AROUND, owner=asked.filter.owner)
+    return [as_candidate(each) for each in around if number_of(each.id) <= asked.newest and fits(each, asked.filter)]

@@ -160,10 +160,10 @@ def _units(phrase: Phrase) -> list[str]:
     apart = [set_apart(term) for term in phrase.terms]
     if len(apart) > 1 and all(apart):
         return [" ".join(pair) for pair in pairwise(phrase.stems)]
-    if any(apart) and len(apart) > 1 and not phrase.quoted:
-        pieces = (_phrase(piece, quoted=False) for piece in pieces_by_script(phrase.written))
+    pieces = pieces_by_script(phrase.written) if any(apart) and not phrase.quoted else []
+    if len(pieces) > 1:
         # A single character or number between words says too little.
-        return [unit for piece in pieces for unit in _units(piece) if len(unit) > 1]
+        return [unit for piece in pieces for unit in _units(_phrase(piece, quoted=False)) if len(unit) > 1]
     words = [stem(term) for term in phrase.terms if term not in STOP_WORDS]
     if len(phrase.terms) > 1 and phrase.quoted:
         return [" ".join(phrase.stems), *words]

@@ -200,17 +200,17 @@ def _circled(read: list[_Read], rarities: Sequence[float]) -> Iterator[tuple[int
 def _sittings(read: list[_Read]) -> list[list[_Read]]:
     """Put together what was said in one conversation, on one path, without a long pause, in order."""
     sittings: list[list[_Read]] = []
-    for each in sorted(read, key=lambda each: (*_branch_of(each), each.candidate.place)):
-        last = sittings[-1][-1] if sittings else None
-        if last and _branch_of(last) == _branch_of(each) and abs(each.candidate.time - last.candidate.time) <= PAUSE:
-            sittings[-1].append(each)
-        else:
-            sittings.append([each])
+    paths: dict[tuple[str, int], list[_Read]] = {}
+    for each in read:
+        paths.setdefault((each.candidate.conversation, each.candidate.aside), []).append(each)
+    for _, path in sorted(paths.items()):
+        path.sort(key=lambda each: each.candidate.place)
+        for number, each in enumerate(path):
+            if number and abs(each.candidate.time - path[number - 1].candidate.time) <= PAUSE:
+                sittings[-1].append(each)
+            else:
+                sittings.append([each])
     return sittings
-
-
-def _branch_of(each: _Read) -> tuple[str, int]:
-    return each.candidate.conversation, each.candidate.aside
 
 
 def _read(candidate: Candidate, terms: Sequence[str]) -> _Read:

@@ -108,9 +108,9 @@ class SQLiteHistory:
     def _with(self, condition: str, values: Iterable[Any]) -> list[Row]:
         on, own = on_path(self._path)
         return [
-            _row(row)
+            Row(id_, place, mark.hex(), key.hex() if key else None, size, role)
             for chunk in chunks(list(values))
-            for row in self._connection.execute(
+            for id_, place, mark, key, size, role in self._connection.execute(
                 f"SELECT {_COLUMNS} FROM messages WHERE {condition} IN ({placeholders(chunk)}) AND kind = 0 AND {on}",
                 (self._conversation, *chunk, *own),
             )
@@ -129,9 +129,7 @@ class SQLiteHistory:
             newest_first=newest_first,
             limit=limit,
         )
-        return map(_row, rows)
-
-
-def _row(row: tuple[Any, ...]) -> Row:
-    id_, place, mark, key, size, role = row
-    return Row(id_, place, mark.hex(), key.hex() if key else None, size, role)
+        return (
+            Row(id_, place, mark.hex(), key.hex() if key else None, size, role)
+            for id_, place, mark, key, size, role in rows
+        )

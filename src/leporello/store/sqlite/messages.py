@@ -213,26 +213,12 @@ class Messages(Part):
             rows = SQLiteHistory(connection, found.id, branch or found.head).newest(1) if found else []
         return f"m{rows[0].id}" if rows else None
 
-    def neighbours(self, id: str, *, before: int, after: int, owner: str = "") -> list[Stored]:  # noqa: A002 - its name
-        """Return a message with those around it, on the path of the head or else of its own branch."""
-        number = number_of(id, "m")
+    def neighbours(self, ids: Iterable[str], *, before: int, after: int, owner: str = "") -> list[Stored]:
+        """Return messages with those around each, on the path of the head or else of its own branch; each once."""
+        numbers = [number for id_ in ids if (number := number_of(id_, "m")) is not None]
         with self._db.read() as connection:
-            row = connection.execute(
-                "SELECT m.conversation, m.place, m.kind, m.branch, m.seq, m.gone, c.head FROM messages m"
-                " JOIN conversations c ON c.id = m.conversation WHERE m.id = ?",
-                (number,),
-            ).fetchone()
-            if row is None or number is None:
-                return []
-            conversation, place, kind, own, seq, gone, head = row
-            path = path_of(connection, conversation, head)
-            if not is_on(path, own, place, seq, gone):
-                path = path_of(connection, conversation, own)
-            numbers = [number]
-            if not kind:
-                earlier = _beside(connection, conversation, path, place, before, later=False)
-                numbers = [*earlier, number, *_beside(connection, conversation, path, place, after, later=True)]
-            return list(load(connection, numbers, owner=owner).values())
+            found = [each for number in numbers for each in _with_neighbours(connection, number, before, after)]
+            return list(load(connection, list(dict.fromkeys(found)), owner=owner).values())
 
     def asking(
         self, conversation: str, tools: Collection[str], *, owner: str = "", branch: int | None = None
@@ -448,6 +434,25 @@ def _made(
             )
         )
     return [(mark, numbers) for mark, numbers in listed if len(numbers) != 1 or kept.get(numbers[0]) != mark]
+
+
+def _with_neighbours(connection: sqlite3.Connection, number: int, before: int, after: int) -> list[int]:
+    """Return the numbers of a message and of those around it, in order; a system message stands alone."""
+    row = connection.execute(
+        "SELECT m.conversation, m.place, m.kind, m.branch, m.seq, m.gone, c.head FROM messages m"
+        " JOIN conversations c ON c.id = m.conversation WHERE m.id = ?",
+        (number,),
+    ).fetchone()
+    if row is None:
+        return []
+    conversation, place, kind, own, seq, gone, head = row
+    if kind:
+        return [number]
+    path = path_of(connection, conversation, head)
+    if not is_on(path, own, place, seq, gone):
+        path = path_of(connection, conversation, own)
+    earlier = _beside(connection, conversation, path, place, before, later=False)
+    return [*earlier, number, *_beside(connection, conversation, path, place, after, later=True)]
 
 
 def _beside(
