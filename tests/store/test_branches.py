@@ -272,17 +272,44 @@ def test_an_export_with_a_broken_tree_is_refused(head: dict[str, Any]) -> None:
     assert list(store.conversations()) == []
 
 
+def test_idle_side_branches_go_first() -> None:
+    now = 1_000.0
+    store = SQLiteStore(clock=lambda: now)
+    store.append("c", said("a", "b", "c", "d"))
+    store.record_request("c", Request(reason="turn", keep=0, added=tuple({"m": f"m{n}"} for n in range(1, 5))))
+    idle, above = store.fork("c", head=False), store.fork("c", head=False)
+    for branch in (idle, above):
+        store.append("c", said("an old word aside"), branch=branch)
+    now = 5_000.0
+    below = store.fork("c", branch=above, head=False)
+    store.append("c", said("a new word aside"), branch=below)
+    store.append("c", said("e"))
+    assert [gone.messages for gone in store.gc(older_than=1_000, dry_run=True)] == [1]
+    assert [(gone.messages, gone.whole) for gone in store.gc(older_than=1_000)] == [(1, False)]
+    assert [branch.id for branch in store.branches("c")] == [1, above, below]
+    assert texts(store, below) == ["a", "b", "c", "d", "an old word aside", "a new word aside"]
+    assert texts(store) == ["a", "b", "c", "d", "e"]
+    assert [*store.check_file(), *store.check_chain("c"), *store.check_index()] == []
+
+
 def test_many_side_branches_are_cheap_to_check_and_to_keep(tmp_path: Path) -> None:
     """A branch is one row: a thousand of them neither copy the trunk nor make a check read it a thousand times."""
-    store = SQLiteStore(tmp_path / "s.db")
+    now = 1_000.0
+    store = SQLiteStore(tmp_path / "s.db", clock=lambda: now)
     store.append("c", said(*map(str, range(200))))
     for number in range(1_000):
         branch = store.fork("c", head=False)
         store.append("c", [{"role": "user", "content": f"aside {number}"}], branch=branch)
+    store.record_request("c", Request(reason="turn", keep=0, added=({"m": "m1"},)))  # the window shows the first one
     assert rows(store) == 1_200
     assert len(store.branches("c")) == 1_001
     assert store.check_file() == []
-    assert store.gc(older_than=1e9) == []
+    now = 5_000.0
+    store.append("c", said("new"))
+    (gone,) = store.gc(older_than=1_000)
+    assert (gone.messages, rows(store)) == (1_000, 201)
+    assert [branch.id for branch in store.branches("c")] == [1]
+    assert store.check_file() == []
 
 
 class Tree(RuleBasedStateMachine):

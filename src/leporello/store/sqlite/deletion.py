@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BATCH: Final = 200
+TOO_OLD: Final = "older than allowed"
 SLICE_ROWS: Final = 25
 SLICE_CHARACTERS: Final = 30_000  # a removal of so much text takes a few milliseconds
 HIDDEN: Final = b""
@@ -83,7 +84,8 @@ class Deletions(Part):
     ) -> Deletion:
         """Delete a conversation, or a range of its messages by seq, and leave a tombstone.
 
-        Of a range, published summaries stay: they are what the model remembers. A conversation goes with everything.
+        Of a range, summaries that a branch shows stay: they are what the model remembers. A conversation goes with
+        everything.
         """
         with self._db.read() as connection:
             found = find(connection, conversation, owner)
@@ -108,14 +110,25 @@ class Deletions(Part):
     def gc(self, *, older_than: float, owner: str | None = None, dry_run: bool = False) -> list[Deletion]:
         """Delete what is older than so many seconds: whole conversations, and the oldest messages of the others.
 
-        Messages that a conversation's current window shows stay, and so do its system messages.
+        Of a conversation that stays, branches on which nothing was said since then go first, unless the head or another
+        one that stays goes on from them. Messages that the current window of the head shows stay, and so do its system
+        messages.
         """
         cutoff = self._clock() - older_than
         with self._db.read() as connection:
             planned = [plan for plan in _outdated(connection, cutoff, owner) if plan is not None]
+            whole = {(key, who) for key, who, first, _ in planned if first is None}
+            idle = [(key, who, *_idle(connection, number, cutoff)) for key, who, number in _forked(connection, owner)]
         return [
-            self.delete(key, owner=who, last=last, first=first, reason="older than allowed", dry_run=dry_run)
-            for key, who, first, last in planned
+            *(
+                self._delete_branches(key, who, branches, numbers, dry_run=dry_run)
+                for key, who, branches, numbers in idle
+                if branches and (key, who) not in whole
+            ),
+            *(
+                self.delete(key, owner=who, last=last, first=first, reason=TOO_OLD, dry_run=dry_run)
+                for key, who, first, last in planned
+            ),
         ]
 
     def remove_slice(self, hidden: Hidden) -> bool:
@@ -141,6 +154,27 @@ class Deletions(Part):
             hidden = _hide_whole(connection, found, conversation, reason, self._clock()) if found else None
         while hidden and not self.remove_slice(hidden):
             pass
+
+    def _delete_branches(
+        self, conversation: str, owner: str, branches: Sequence[int], numbers: list[tuple[int, int]], *, dry_run: bool
+    ) -> Deletion:
+        """Delete branches that no other one goes on from, with the messages that were said on them."""
+        for start in range(0, len(branches) if not dry_run else 0, BATCH):
+            batch = branches[start : start + BATCH]
+            with self._db.write() as connection:
+                found = find(connection, conversation, owner)
+                hidden = _hide_branches(connection, found, batch, self._clock()) if found else None
+            while hidden and not self.remove_slice(hidden):
+                pass
+        seqs = [seq for _, seq in numbers]
+        return Deletion(
+            conversation=conversation,
+            owner=owner,
+            messages=len(numbers),
+            first_seq=min(seqs, default=0),
+            last_seq=max(seqs, default=0),
+            whole=False,
+        )
 
     def _delete_range(self, conversation: str, owner: str, numbers: list[tuple[int, int]], reason: str) -> None:
         for start in range(0, len(numbers), BATCH):
@@ -190,6 +224,59 @@ def _outdated(
         () if owner is None else (checked(owner),),
     ).fetchall()
     return [_oldest_prefix(connection, cutoff, *row) for row in rows]
+
+
+def _forked(connection: sqlite3.Connection, owner: str | None) -> list[tuple[str, str, int]]:
+    """Return key, owner and number of the conversations with several branches."""
+    where = "" if owner is None else " AND owner = ?"
+    return connection.execute(
+        "SELECT key, owner, id FROM conversations c WHERE deleted IS NULL"
+        f" AND EXISTS (SELECT 1 FROM branches b WHERE b.conversation = c.id AND b.id <> ?){where} ORDER BY id",
+        (ROOT,) if owner is None else (ROOT, checked(owner)),
+    ).fetchall()
+
+
+def _idle(connection: sqlite3.Connection, conversation: int, cutoff: float) -> tuple[list[int], list[tuple[int, int]]]:
+    """Return the branches that nothing was said on since a moment, and their messages by number and seq."""
+    rows = connection.execute(
+        "SELECT id, parent, used FROM branches WHERE conversation = ? ORDER BY id DESC", (conversation,)
+    ).fetchall()
+    parents = {branch: parent for branch, parent, _ in rows}
+    needed = {ROOT}
+    for branch in [head_of(connection, conversation), *(branch for branch, _, used in rows if used >= cutoff)]:
+        above: int | None = branch
+        while above is not None and above not in needed:
+            needed.add(above)
+            above = parents.get(above)
+    idle = [branch for branch, _, _ in rows if branch not in needed]
+    numbers = [
+        row
+        for chunk in chunks(idle)
+        for row in connection.execute(
+            f"SELECT id, seq FROM messages WHERE conversation = ? AND kind = 0 AND branch IN ({placeholders(chunk)})",
+            (conversation, *chunk),
+        )
+    ]
+    return idle, numbers
+
+
+def _hide_branches(
+    connection: sqlite3.Connection, found: Conversation, branches: Sequence[int], now: float
+) -> Hidden | None:
+    """Hide the messages of branches, and remove the branches; those that somebody went on from meanwhile stay."""
+    used = {row[0] for row in connection.execute("SELECT parent FROM branches WHERE conversation = ?", (found.id,))}
+    gone = [branch for branch in branches if branch not in used - set(branches) and branch != found.head]
+    within = f"conversation = ? AND branch IN ({placeholders(gone)})"
+    rows = connection.execute(f"SELECT id FROM messages WHERE {within} AND kind = 0", (found.id, *gone)).fetchall()
+    numbers = [number for (number,) in rows]
+    hidden = _hide_range(connection, found, numbers, TOO_OLD, now, count=False) if numbers else None
+    for table in ("windows", "handed_out", "leases"):
+        connection.execute(f"DELETE FROM {table} WHERE {within}", (found.id, *gone))
+    connection.execute(
+        f"DELETE FROM branches WHERE conversation = ? AND id IN ({placeholders(gone)})", (found.id, *gone)
+    )
+    connection.execute("UPDATE conversations SET messages = messages - ? WHERE id = ?", (len(numbers), found.id))
+    return hidden
 
 
 def _oldest_prefix(
@@ -251,7 +338,13 @@ def _hide_whole(connection: sqlite3.Connection, found: Conversation, key: str, r
 
 
 def _hide_range(
-    connection: sqlite3.Connection, found: Conversation, numbers: Sequence[int], reason: str, now: float
+    connection: sqlite3.Connection,
+    found: Conversation,
+    numbers: Sequence[int],
+    reason: str,
+    now: float,
+    *,
+    count: bool = True,
 ) -> Hidden:
     """Move messages to a hidden conversation, and put tombstones in their place."""
     hidden = Hidden(hidden_conversation(connection, found.id, found.owner, now), found.id, found.owner)
@@ -272,7 +365,8 @@ def _hide_range(
             (hidden.id, found.id, *numbers),
         )
     connection.execute(f"DELETE FROM pins WHERE conversation = ? AND message {within}", (found.id, *numbers))
-    recount(connection, found.id)
+    if count:
+        recount(connection, found.id)
     connection.execute("UPDATE conversations SET revision = revision + 1 WHERE id = ?", (found.id,))
     return hidden
 
