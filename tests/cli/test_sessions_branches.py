@@ -103,3 +103,13 @@ def test_branches_that_are_very_deep_leave_room_for_their_words(leporello: Lepor
 def test_a_verdict_counts_what_is_on_other_branches_apart(leporello: Leporello, forked: Path) -> None:
     done = leporello("verify", "port", "--store", forked)
     assert done.out == "✓ port: 6 messages, 1 replaced or on other branches, 0 nodes: nothing is lost\n"
+
+
+def test_a_title_is_listed_where_there_is_one(leporello: Leporello, forked: Path) -> None:
+    assert "title" not in leporello("sessions", "list", "--store", forked).out
+    store = open_store(forked)
+    store.ensure("port", title="Berths and cranes")
+    store.close()
+    shown = leporello("sessions", "list", "--store", forked).out
+    assert "title" in shown
+    assert "Berths and cranes" in shown

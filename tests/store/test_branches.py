@@ -244,6 +244,7 @@ def test_export_and_import_keep_the_tree(store: SQLiteStore) -> None:
     store.append("c", [{"role": "assistant", "content": "D"}])
     store.fork("c", before="m1", head=False)
     store.pin("c", "m2")
+    store.ensure("c", title="The harbour")
     copy = open_store(":memory:")
     copy.import_lines(store.export("c"))
     assert [texts(copy, n) for n in (None, 1, 2, 3)] == [texts(store, n) for n in (None, 1, 2, 3)]
@@ -251,6 +252,8 @@ def test_export_and_import_keep_the_tree(store: SQLiteStore) -> None:
         (b.id, b.parent, b.head, b.messages) for b in store.branches("c")
     ]
     assert copy.pins("c") == ("m2",)
+    assert [info.title for info in copy.conversations()] == ["The harbour"]
+    assert store.ensure("c").title == "The harbour"
     assert [*copy.check_file(), *copy.check_chain("c"), *copy.check_index()] == []
 
 

@@ -181,6 +181,7 @@ def _described(info: ConversationInfo) -> dict[str, Any]:
     return {
         "id": info.key,
         "owner": info.owner,
+        "title": info.title,
         "messages": info.messages,
         "superseded": info.superseded,
         "nodes": info.nodes,
@@ -219,14 +220,16 @@ def _print_list(infos: list[ConversationInfo]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    owned = any(info.owner for info in infos)
+    owned, titled = any(info.owner for info in infos), any(info.title for info in infos)
     forked = any(info.branches > 1 for info in infos)
     numbers = ("messages", "nodes", *(["branches"] if forked else []))
     table = Table(box=None, pad_edge=False)
-    for column in ("conversation", *(["owner"] if owned else []), *numbers, "last change", ""):
+    named = ("conversation", *(["title"] if titled else []), *(["owner"] if owned else []))
+    for column in (*named, *numbers, "last change", ""):
         table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
     for info in infos:
-        cells = [info.key, *([info.owner] if owned else []), f"{info.messages:,}", f"{info.nodes:,}"]
+        cells = [info.key, *([info.title] if titled else []), *([info.owner] if owned else [])]
+        cells += [f"{info.messages:,}", f"{info.nodes:,}"]
         cells += [f"{info.branches:,}"] if forked else []
         cells += [moment(info.updated), "ended" if info.ended else ""]
         table.add_row(*(Text(visible(cell)) for cell in cells))

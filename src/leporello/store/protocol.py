@@ -287,8 +287,10 @@ class Store(Protocol):
 
     # conversations
 
-    def ensure(self, conversation: str, *, owner: str = "", meta: dict[str, Any] | None = None) -> ConversationInfo:
-        """Open a conversation, creating it when it is new."""
+    def ensure(
+        self, conversation: str, *, owner: str = "", meta: dict[str, Any] | None = None, title: str | None = None
+    ) -> ConversationInfo:
+        """Open a conversation, creating it when it is new; `title` names it for people."""
 
     def info(self, conversation: str, *, owner: str = "") -> ConversationInfo | None:
         """Describe a conversation, or return None."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leporello.store.protocol import ConversationInfo
-from leporello.store.sqlite.part import Part, checked, find, meta_of, opened, time_of, to_json
+from leporello.store.sqlite.part import Part, checked, column_text, find, meta_of, opened, time_of, to_json
 
 if TYPE_CHECKING:
     import sqlite3
@@ -22,7 +22,9 @@ _INFO = """SELECT c.key, c.owner, c.created, c.updated, c.ended, c.meta, c.title
 class Conversations(Part):
     """Which conversations there are."""
 
-    def ensure(self, conversation: str, *, owner: str = "", meta: dict[str, Any] | None = None) -> ConversationInfo:
+    def ensure(
+        self, conversation: str, *, owner: str = "", meta: dict[str, Any] | None = None, title: str | None = None
+    ) -> ConversationInfo:
         """Open a conversation, creating it when it is new; `meta` is added to what is noted about it."""
         with self._db.write() as connection:
             found = opened(connection, conversation, owner, self._clock())
@@ -30,7 +32,10 @@ class Conversations(Part):
                 noted = connection.execute("SELECT meta FROM conversations WHERE id = ?", (found.id,)).fetchone()[0]
                 merged = to_json(meta_of(noted) | meta)
                 connection.execute("UPDATE conversations SET meta = ? WHERE id = ?", (merged, found.id))
-            connection.execute("UPDATE conversations SET deleted = NULL WHERE id = ?", (found.id,))
+            connection.execute(
+                "UPDATE conversations SET deleted = NULL, title = coalesce(?, title) WHERE id = ?",
+                (None if title is None else column_text(title), found.id),
+            )
             info = _info(connection, conversation, owner)
         assert info is not None  # noqa: S101 - it was opened in this transaction
         return info
