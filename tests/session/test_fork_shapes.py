@@ -32,11 +32,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leporello import ContextCompressor
-from leporello.errors import SessionError
+from leporello.errors import SessionError, StoreError
 from leporello.lcm.verify import verify
 from leporello.llm.scripted import ScriptedLLM
 from leporello.session import Session
 from leporello.store import Request, Window
+from leporello.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -109,6 +110,11 @@ class Talk:
         """Return the id of the newest message of a role on the path of the head."""
         rows = session.store.messages(session.id, newest_first=True)
         return next(row.id for row in rows if row.role == role)
+
+    def newest_said(self, session: Session) -> str:
+        """Return the newest words of the user on the path of a session."""
+        rows = session.store.messages(session.id, branch=session.branch, newest_first=True)
+        return next((row.message["content"] for row in rows if row.role == "user"), "")
 
     def rows(self) -> int:
         """Return how many messages are stored, whatever became of them."""
@@ -395,6 +401,104 @@ def test_a_fork_right_after_a_fold_that_left_little_room_does_not_fold_again(tal
     for _ in range(3 * ROOM):
         talk.ask(later)
     assert len(talk.llm.calls) == calls
+
+
+class Flaky(SQLiteStore):
+    """A store that can be away."""
+
+    down = False
+
+    def append(self, *args: Any, **more: Any) -> tuple[str, ...]:
+        self._check()
+        return super().append(*args, **more)
+
+    def fork(self, *args: Any, **more: Any) -> int:
+        self._check()
+        return super().fork(*args, **more)
+
+    def get(self, *args: Any, **more: Any) -> Any:
+        self._check()
+        return super().get(*args, **more)
+
+    def _check(self) -> None:
+        if self.down:
+            raise StoreError("it is away.")
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_is_said_after_an_undo_without_the_store_stands_on_its_branch(engine: str) -> None:
+    store = Flaky()
+    with Session.open("t", engine=engine, store=store, model="m", llm=None, on_event=lambda _: None) as session:
+        for number in (1, 2, 3):
+            if number == 3:
+                store.down = True
+                session.undo()
+                store.down = False
+            session.add({"role": "user", "content": f"question {number}"})
+            session.request()
+            session.record({"choices": [{"message": {"role": "assistant", "content": f"answer {number}"}}]})
+        path = [row.message["content"] for row in store.messages("t")]
+        assert path == ["question 1", "answer 1", "question 3", "answer 3"]
+        assert len(session.branches()) == 2
+
+
+def test_a_fork_does_not_move_the_branch_of_another_session(talk: Talk) -> None:
+    ids = [row.id for row in talk.session.store.messages("talk")]
+    first = talk.fork(talk.session)
+    window = first.window
+    second = talk.fork(first, before=ids[2])
+    assert (first.branch, second.branch) == (2, 3)
+    assert len(list(first.store.messages("talk", branch=2))) == len(ids)
+    assert first.window == window
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_undo_down_to_the_first_turn_never_shows_a_summary_with_its_originals(engine: str, tmp_path: Path) -> None:
+    talk = Talk(tmp_path, engine)
+    for _ in range(2 * TURNS):
+        talk.ask(talk.session)
+    most = talk.session.usage().tokens
+    while talk.session.undo():
+        assert talk.session.usage().tokens <= max(most, WINDOW)
+        shown = [message["content"] for message in talk.session.window if message["role"] == "user"]
+        assert not shown or talk.newest_said(talk.session) in shown
+    talk.close()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_answer_that_is_regenerated_is_not_in_its_request(engine: str, tmp_path: Path) -> None:
+    """Also where a fold has just summarised or shortened it, and the question stands there word by word."""
+    talk = Talk(tmp_path, engine)
+    for number in range(TURNS // 2):
+        talk.ask(talk.session)
+        if number > 3:
+            talk.session.compress()
+        path = list(talk.session.store.messages("talk"))
+        aside = talk.fork(talk.session, before=path[-1].id, head=False)
+        sent = aside.request()["messages"]
+        assert sent[-1]["content"] == path[-2].message["content"]
+        assert not any(path[-1].message["content"][:12] in str(message["content"]) for message in sent)
+    talk.close()
+
+
+def test_a_fold_leaves_the_turn_of_another_process_on_the_path(talk: Talk) -> None:
+    with talk.open() as other:
+        talk.ask(other, "said by another process")
+        talk.session.compress()
+        assert talk.session.store.head("talk") == 1
+        assert "said by another process" in [row.message["content"] for row in other.store.messages("talk")]
+
+
+def test_a_stand_in_for_a_reply_is_no_part_of_a_fork(tmp_path: Path) -> None:
+    talk = Talk(tmp_path, "compressor")
+    talk.session.add({"role": "user", "content": "first"})
+    talk.session.add({"role": "user", "content": "second"})
+    talk.answer(talk.session)
+    second = next(row.id for row in talk.session.store.messages("talk") if row.message["content"] == "second")
+    fork = talk.fork(talk.session, before=second)
+    assert not fork.done
+    assert fork.request()["messages"][-1]["content"] == "first"
+    talk.close()
 
 
 def test_a_third_partys_engine_goes_on_across_forks(tmp_path: Path) -> None:

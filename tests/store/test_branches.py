@@ -114,7 +114,7 @@ def test_a_branch_becomes_the_head_when_a_user_goes_on_behind_its_answer(store: 
 
 
 def test_a_head_on_which_nothing_was_said_is_moved(store: SQLiteStore) -> None:
-    assert [store.fork("c", before=id_) for id_ in ("m4", "m3", "m2")] == [2, 2, 2]
+    assert [store.fork("c", before=id_, move=True) for id_ in ("m4", "m3", "m2")] == [2, 2, 2]
     assert texts(store) == ["a"]
     assert store.check_file() == []
 
@@ -207,6 +207,94 @@ def test_two_branches_fold_each_for_itself() -> None:
     assert not store.acquire("c", "you", seconds=9)
 
 
+def test_the_window_of_a_fork_survives_a_deletion() -> None:
+    store = SQLiteStore()
+    store.append("c", said(*(f"t{n}" for n in range(1, 41))))
+    asked(store, *(f"m{n}" for n in range(1, 16)))
+    for last in (10, 20, 30):
+        shown = ({"m": f"m{n}"} for n in range(last + 1, last + 6))
+        folded(store, {"t": f"1 to {last}", "role": "user"}, *shown)
+        asked(store, *(f"m{n}" for n in range(last + 6, last + 11)))
+    branch = store.fork("c", before="m16", head=False)
+    before = store.window("c", branch=branch).items
+    assert before[0]["t"] == "1 to 10"
+    store.delete("c", first=1, last=3)
+    assert store.window("c", branch=branch).items == before
+
+
+def test_a_fork_without_a_window_that_fits_shows_nothing_of_what_follows() -> None:
+    """As in a file of an earlier schema, which kept the newest window alone."""
+    store = SQLiteStore()
+    store.append("c", said(*(f"t{n}" for n in range(1, 31))))
+    asked(store, *(f"m{n}" for n in range(1, 16)))
+    for last in (10, 20):
+        folded(store, {"t": f"1 to {last}", "role": "user"}, *({"m": f"m{n}"} for n in range(last + 1, last + 6)))
+    with store._db.write() as connection:
+        connection.execute("DELETE FROM windows WHERE version = 1")
+        connection.execute("UPDATE windows SET folded_to = NULL")
+    branch = store.fork("c", before="m8", head=False)
+    assert store.window("c", branch=branch).items == tuple({"m": f"m{n}"} for n in range(1, 8))
+
+
+# foreign lists
+
+LONG = "an answer that nobody gives twice by chance, because it is as long as a paragraph of some length"
+
+
+def test_a_folded_list_goes_on_where_it_was_and_not_on_an_older_branch() -> None:
+    questions = [{"role": "user", "content": f"question {n}"} for n in range(7)]
+    answers = [{"role": "assistant", "content": f"answer {n} {LONG}"} for n in range(7)]
+    store = SQLiteStore()
+    rejected = {"role": "assistant", "content": f"rejected {LONG}"}
+    store.ingest("c", [questions[1], answers[1], questions[2], rejected])
+    talk = [questions[1], answers[1], questions[2], answers[2]]
+    store.ingest("c", talk)
+    for number in (3, 4, 5, 6):
+        talk += [questions[number], answers[number]]
+        store.ingest("c", talk)
+    ids = {row.message["content"]: row.id for row in store.messages("c")}
+    summary = {"role": "user", "content": "SUMMARY of 1 to 4"}
+    kept = talk[-4:]
+    store.handed_out("c", [(summary, ()), *((m, (ids[m["content"]],)) for m in kept)])
+    store.ingest("c", [summary, *kept])
+    done = store.ingest("c", [summary, *kept[:3], {"role": "assistant", "content": f"another {LONG}"}])
+    assert len(done.added) == 1
+    assert texts(store)[:-1] == [m["content"] for m in talk[:-1]]
+
+
+def test_equal_words_on_another_branch_are_not_taken_for_the_users() -> None:
+    talk = said("a", LONG, "c", "d")
+    store = SQLiteStore()
+    store.ingest("c", talk)
+    branch = store.fork("c", head=False)
+    store.append("c", said("yes"), branch=branch)
+    assert len(store.ingest("c", [*talk, *said("yes")]).added) == 1
+    assert texts(store, 1) == ["a", LONG, "c", "d", "yes"]
+
+
+def test_places_are_numbered_anew_also_on_a_branch_from_the_very_beginning(store: SQLiteStore) -> None:
+    store.fork("c", before="m1")
+    talk = said("x", f"y {LONG}", "z", f"w {LONG}")
+    store.ingest("c", talk)
+    for number in range(60):
+        talk.insert(2, {"role": "user", "content": f"inserted {number}"})
+        store.ingest("c", talk, full=True)
+    assert texts(store) == [message["content"] for message in talk]
+    assert store.check_file() == []
+
+
+def test_deep_forks_stay_readable() -> None:
+    store = SQLiteStore()
+    store.append("c", said("q", "a"))
+    for number in range(1_100):
+        store.fork("c")
+        store.append("c", [{"role": "user", "content": str(number)}])
+    store.record_request("c", Request(reason="turn", keep=0, added=({"m": "m1"},)))
+    assert store.window("c").items == ({"m": "m1"},)
+    assert len(list(store.messages("c", first=3))) == 1_100
+    assert store.check_file() == []
+
+
 # search, pins, copies
 
 
@@ -266,6 +354,8 @@ def test_export_and_import_keep_the_tree(store: SQLiteStore) -> None:
         {"branches": [{"id": 1, "parent": None}, {"id": 2, "parent": 1, "place": "x", "seq": 1}]},
         {"branches": "all", "head": 1},
         {"pins": [0]},
+        {"head": [1]},
+        {"branches": [{"id": 1, "parent": None}, {"id": 2, "parent": [1], "place": 1, "seq": 1}]},
     ],
 )
 def test_an_export_with_a_broken_tree_is_refused(head: dict[str, Any]) -> None:

@@ -136,7 +136,9 @@ class Keeping:
             return self._ingested(plain, full=full)
 
     def _ingested(self, messages: Sequence[Message], *, full: bool) -> Ingested:
-        done = self.store.ingest(self.conversation, messages, full=full, **self._here)
+        # A host that names its branch forks it itself: what its list lacks, another process has said.
+        settle = full and self.branch is None
+        done = self.store.ingest(self.conversation, messages, full=full, settle=settle, **self._here)
         if self.branch is not None:
             self.branch = done.branch
         return done

@@ -134,7 +134,7 @@ class Host:
     def _takeback(self, step: steps.TakeBack) -> list[Stored]:
         first = self.store.get([step.first], **self._here).get(step.first)
         if first is not None and not first.superseded:
-            self._turn_to(self.store.fork(self.conversation, before=first.id, **self._here))
+            self._turn_to(self.store.fork(self.conversation, before=first.id, move=True, **self._here))
         return self._newest_turn()
 
     def _newest_turn(self) -> list[Stored]:

@@ -58,6 +58,13 @@ def storing(talk: Conversation, said: Sequence[Said] = (), row: Request | None =
     if said:
         talk.newest = said[-1]
     waiting = [*talk.unspoken, *talk.waiting, *said]
+    if talk.withdrawn and talk.withdrawn[0][1] not in waiting:
+        yield from withdrawing(talk)
+        if talk.withdrawn and talk.withdrawn[0][1] not in waiting:
+            _check(said)
+            talk.unspoken, talk.waiting = [], waiting
+            yield from telling(talk, "the conversation is not stored at the moment: an undo waits for the store")
+            return
     slices = list(_slices(waiting, [last for _, last in talk.withdrawn]))
     if len(slices) > 1:  # a message that cannot be stored is refused before any is
         _check(said)

@@ -44,14 +44,27 @@ def number_of(id_: str) -> int:
 
 
 def load(store: Store, conversation: str, owner: str, branch: int) -> Saved:
-    """Return a branch of a conversation as it was left."""
-    items = store.window(conversation, owner=owner, branch=branch).items
-    rows = store.get([item["m"] for item in items if "m" in item], owner=owner, branch=branch)
+    """Return a branch of a conversation as it was left, the newest turn word by word also where it is folded."""
+    here: dict[str, Any] = {"owner": owner, "branch": branch}
+    window = store.window(conversation, **here)
+    items = window.items
+    rows = store.get([item["m"] for item in items if "m" in item], **here)
     lines = _saved(store, conversation, owner, branch, items, rows)
-    nodes = {node.id: node.last_seq for node in store.nodes(conversation, owner=owner, branch=branch)}
-    seen = [row.seq for row in rows.values() if not row.system]
-    seen += [nodes[item["n"]] for item in items if item.get("n") in nodes]
-    later = store.messages(conversation, owner=owner, branch=branch, first=max(seen, default=0) + 1)
+    last = max((row.place for row in rows.values() if not row.system), default=window.folded_to)
+    later: list[Stored] = []
+    turn: list[Stored] = []
+    for row in store.messages(conversation, newest_first=True, **here):
+        is_new = row.place > max(last, window.folded_to)
+        if is_new:
+            later.append(row)
+        if not turn or turn[-1].role != "user":
+            turn.append(row)
+        elif not is_new:
+            break
+    shown = {one.id for line in lines for one in line.said}
+    if turn and turn[-1].role == "user" and turn[-1].id not in shown | {row.id for row in later}:
+        later = [row for row in turn if row.id not in shown]
+    later.reverse()
     systems = [] if items else _newest_system(store, conversation, owner)
     return Saved(
         lines=lines,
@@ -252,5 +265,5 @@ def _with_newest(lines: list[Line], before: Sequence[Line]) -> list[Line]:
     newest = next((line.said[-1] for line in reversed(before) if line.said), None)
     if newest is None or newest.id is None or any(newest in line.said for line in lines):
         return lines
-    hidden: dict[str, Any] = {"m": newest.id, "as": None}
+    hidden: dict[str, Any] = {"m": newest.id, "as": None, "folded": True}
     return [*lines[:-1], replace(lines[-1], kept=(*lines[-1].items(), hidden))]

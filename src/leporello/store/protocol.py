@@ -18,7 +18,10 @@ ROOT: Final = 1
 """The branch that every conversation begins with."""
 
 WindowItem: TypeAlias = dict[str, Any]
-"""{"m": message id} | {"n": node id} | {"t": text, "role": role}"""
+"""{"m": message id} | {"n": node id} | {"t": text, "role": role}
+
+"as" is a message as it is shown, None for one that the item before stands for; "folded" marks one that is not shown.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +123,11 @@ class Covered:
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """A conversation's window: its version and its items in order."""
+    """The window of a branch: its version, its items in order, and up to which place something else stands for it."""
 
     version: int = 0
     items: tuple[WindowItem, ...] = ()
+    folded_to: float = field(default=float("-inf"), compare=False)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,10 +318,12 @@ class Store(Protocol):
         owner: str = "",
         branch: int | None = None,
         head: bool = True,
+        move: bool = False,
     ) -> int:
         """Make a branch that shares everything before a message with its parent, and return its number.
 
-        None: everything. Nothing is copied. With `head` the conversation is resumed on it from now on.
+        None: everything. Nothing is copied. With `head` the conversation is resumed on it from now on. With `move` a
+        head on which nothing was said yet is moved instead: no other session may be on it.
         """
 
     def head(self, conversation: str, *, owner: str = "") -> int:
@@ -356,8 +362,12 @@ class Store(Protocol):
         owner: str = "",
         branch: int | None = None,
         full: bool = False,
+        settle: bool | None = None,
     ) -> Ingested:
-        """Store what is new in a host's whole list; `full` forces the full reconciliation."""
+        """Store what is new in a host's whole list; `full` forces the full reconciliation.
+
+        With `settle` (None: with `full`) a list that only lacks the newest messages has taken them back.
+        """
 
     def handed_out(
         self,

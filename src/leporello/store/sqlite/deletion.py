@@ -32,13 +32,15 @@ from leporello.store.sqlite.part import (
 )
 from leporello.store.sqlite.path import head_of
 from leporello.store.sqlite.reading import load_readable
-from leporello.store.sqlite.window_rows import current_window, tops_of
+from leporello.store.sqlite.window_rows import current_window, last_request, tops_of
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
 BATCH: Final = 200
+_ATTEMPTS: Final = 3
+_COUNTED_AT_ONCE: Final = 50  # branches, in one transaction
 TOO_OLD: Final = "older than allowed"
 SLICE_ROWS: Final = 25
 SLICE_CHARACTERS: Final = 30_000  # a removal of so much text takes a few milliseconds
@@ -184,10 +186,21 @@ class Deletions(Part):
                 hidden = _hide_range(connection, found, batch, reason, self._clock()) if found else None
             while hidden and not self.remove_slice(hidden):
                 pass
-        with self._db.write() as connection:
-            found = find(connection, conversation, owner)
-            if found and numbers:
-                _drop_unshown(connection, found.id, numbers[0][1], numbers[-1][1])
+        if not numbers:
+            return
+        for attempt in range(_ATTEMPTS):
+            with self._db.read() as connection:
+                state, nodes = _unshown(connection, conversation, owner, numbers[0][1], numbers[-1][1])
+            with self._db.write() as connection:
+                now, _ = _unshown(connection, conversation, owner)
+                if now == state or attempt == _ATTEMPTS - 1:  # others may have folded meanwhile
+                    _drop(connection, conversation, owner, nodes if now == state else [])
+                    break
+        after: int | None = 0
+        while after is not None:
+            with self._db.write() as connection:
+                found = find(connection, conversation, owner)
+                after = recount(connection, found.id, after=after, most=_COUNTED_AT_ONCE) if found else None
 
 
 def hidden_conversation(connection: sqlite3.Connection, origin: int, owner: str, now: float, *, wait: float = 0) -> int:
@@ -366,7 +379,7 @@ def _hide_range(
         )
     connection.execute(f"DELETE FROM pins WHERE conversation = ? AND message {within}", (found.id, *numbers))
     if count:
-        recount(connection, found.id)
+        recount(connection, found.id, most=_COUNTED_AT_ONCE)
     connection.execute("UPDATE conversations SET revision = revision + 1 WHERE id = ?", (found.id,))
     return hidden
 
@@ -472,21 +485,37 @@ def _remove_nodes(connection: sqlite3.Connection, conversation: int) -> bool:
     return bool(nodes)
 
 
-def _drop_unshown(connection: sqlite3.Connection, conversation: int, first: int, last: int) -> None:
-    """Remove windows that are no longer current, and summaries over deleted messages that no branch shows."""
-    connection.execute(
-        "DELETE FROM windows WHERE conversation = ?1 AND number < (SELECT max(w.number) FROM windows w"
-        " WHERE w.conversation = ?1 AND w.branch = windows.branch)",
-        (conversation,),
-    )
-    branches = connection.execute("SELECT id FROM branches WHERE conversation = ?", (conversation,)).fetchall()
-    tops = {top for (branch,) in branches for top in tops_of(current_window(connection, conversation, branch).items)}
-    shown = set(reachable(connection, conversation, sorted(tops)))
+def _unshown(
+    connection: sqlite3.Connection, conversation: str, owner: str, first: int = 1, last: int = 0
+) -> tuple[tuple[int, ...], list[int]]:
+    """Return the state of a conversation, and the summaries over some of its messages that no branch shows."""
+    found = find(connection, conversation, owner)
+    if found is None:
+        return (), []
+    state = (found.id, found.revision, last_request(connection, found.id))
+    if last < first:
+        return state, []
+    branches = connection.execute("SELECT id FROM branches WHERE conversation = ?", (found.id,)).fetchall()
+    tops = {top for (branch,) in branches for top in tops_of(current_window(connection, found.id, branch).items)}
+    shown = set(reachable(connection, found.id, sorted(tops)))
     over = connection.execute(
-        "SELECT id FROM nodes WHERE conversation = ? AND first_seq <= ? AND last_seq >= ?", (conversation, last, first)
+        "SELECT id FROM nodes WHERE conversation = ? AND first_seq <= ? AND last_seq >= ?", (found.id, last, first)
     )
-    dropped = [number for (number,) in over if number not in shown]
-    for chunk in chunks(dropped):
+    return state, [number for (number,) in over if number not in shown]
+
+
+def _drop(connection: sqlite3.Connection, conversation: str, owner: str, nodes: Sequence[int]) -> None:
+    """Remove nodes, and windows that are no longer current; forks may go on from those of a conversation with some."""
+    found = find(connection, conversation, owner)
+    if found is None:
+        return
+    connection.execute(
+        "DELETE FROM windows WHERE conversation = ?1"
+        " AND number < (SELECT max(w.number) FROM windows w WHERE w.conversation = ?1)"
+        " AND NOT EXISTS (SELECT 1 FROM branches b WHERE b.conversation = ?1 AND b.id <> ?2)",
+        (found.id, ROOT),
+    )
+    for chunk in chunks(nodes):
         within = f"IN ({placeholders(chunk)})"
         connection.execute(f"DELETE FROM children WHERE parent {within} OR child {within}", (*chunk, *chunk))
         connection.execute(f"DELETE FROM covers WHERE node {within}", chunk)

@@ -363,10 +363,10 @@ def _are_branches(branches: Any, head: Any, pins: Any) -> bool:
         sound = place is None or (
             isinstance(place, (int, float)) and not isinstance(place, bool) and abs(place) < _MOST
         )
-        if not rooted and not (parent in known and sound and _is_count(seq, least=0)):
+        if not rooted and not (_is_count(parent) and parent in known and sound and _is_count(seq, least=0)):
             return False
         known.add(branch["id"])
-    return ROOT in known and head in known and isinstance(pins, list) and all(map(_is_count, pins))
+    return ROOT in known and _is_count(head) and head in known and isinstance(pins, list) and all(map(_is_count, pins))
 
 
 def _is_count(value: Any, least: int = 1) -> bool:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from leporello.errors import StoreError
 from leporello.store.protocol import ROOT, BranchInfo
 from leporello.store.sqlite.part import Part, add_branch, chunks, find, number_of, opened, placeholders, time_of
-from leporello.store.sqlite.path import Fork, fork_of, is_on, on_path, path_of, rows_on
+from leporello.store.sqlite.path import Fork, fork_of, is_on, path_of, rows_on
 from leporello.store.sqlite.window_rows import last_request
 from leporello.store.sqlite.writing import count_in
 
@@ -47,10 +47,12 @@ class Branches(Part):
         owner: str = "",
         branch: int | None = None,
         head: bool = True,
+        move: bool = False,
     ) -> int:
         """Make a branch that shares everything before a message with its parent, and return its number.
 
-        None: everything. Nothing is copied. With `head` the conversation is resumed on it from now on.
+        None: everything. Nothing is copied. With `head` the conversation is resumed on it from now on. With `move` a
+        head on which nothing was said yet is moved instead: no other session may be on it.
         """
         with self._db.write() as connection:
             found = opened(connection, conversation, owner, self._clock())
@@ -59,7 +61,7 @@ class Branches(Part):
             place = _last_place(connection, found, path)
             if before is not None:
                 place = _place_before(connection, found, path, before, self._db.place)
-            return fork_at(connection, found, on, place, self._clock(), head=head)
+            return fork_at(connection, found, on, place, self._clock(), head=head, move=move)
 
     def head(self, conversation: str, *, owner: str = "") -> int:
         """Return the branch on which a conversation is resumed."""
@@ -136,17 +138,24 @@ def goes_on(connection: sqlite3.Connection, conversation: int, branch: int, role
 
 
 def fork_at(
-    connection: sqlite3.Connection, found: Conversation, branch: int, place: float, now: float, *, head: bool
+    connection: sqlite3.Connection,
+    found: Conversation,
+    branch: int,
+    place: float,
+    now: float,
+    *,
+    head: bool,
+    move: bool = False,
 ) -> int:
     """Fork a branch behind a place on its path; a place that it shares with its parent forks the parent.
 
-    A head on which nothing was said yet is moved there instead.
+    With `move` a head on which nothing was said yet is moved there instead.
     """
     seq, left = found.next_seq - 1, branch
     while (fork := fork_of(connection, found.id, branch)) and place <= fork.place:
         branch, seq = fork.parent, min(seq, fork.seq)
     made = Fork(branch, place, seq, last_request(connection, found.id))
-    if head and branch != left == found.head and _is_unused(connection, found.id, left):
+    if move and branch != left == found.head and _is_unused(connection, found.id, left):
         number = left
         connection.execute(
             "UPDATE branches SET parent = ?, fork_place = ?, fork_seq = ?, fork_request = ?, used = ?"
@@ -161,8 +170,7 @@ def fork_at(
         _count_forked(connection, found.id, number, made)
     else:
         _count(connection, found.id, number)
-    if head:
-        set_head(connection, found.id, number)
+    set_head(connection, found.id, number if head else found.head)
     return number
 
 
@@ -193,24 +201,34 @@ def replace_rows(
         connection.execute("UPDATE conversations SET revision = revision + 1 WHERE id = ?", (conversation,))
 
 
-def recount(connection: sqlite3.Connection, conversation: int) -> None:
-    """Count the messages of every branch anew, and those of the conversation."""
-    for (branch,) in connection.execute("SELECT id FROM branches WHERE conversation = ?", (conversation,)).fetchall():
+def recount(connection: sqlite3.Connection, conversation: int, *, after: int = 0, most: int = -1) -> int | None:
+    """Count the messages of a conversation anew, and those of its branches behind one; return the last one counted.
+
+    None when there are no more.
+    """
+    branches = connection.execute(
+        "SELECT id FROM branches WHERE conversation = ? AND id > ? ORDER BY id LIMIT ?", (conversation, after, most)
+    ).fetchall()
+    for (branch,) in branches:
         _count(connection, conversation, branch)
     connection.execute(
         "UPDATE conversations SET messages = (SELECT count(*) FROM messages WHERE conversation = ?1 AND kind = 0)"
         " WHERE id = ?1",
         (conversation,),
     )
+    return branches[-1][0] if most > 0 and len(branches) == most else None
 
 
 def counted(connection: sqlite3.Connection, conversation: int, branch: int) -> tuple[int, int]:
     """Count the messages on the path of a branch, and what they weigh."""
-    on, values = on_path(path_of(connection, conversation, branch))
-    count, tokens = connection.execute(
-        f"SELECT count(*), coalesce(sum(tokens), 0) FROM messages WHERE conversation = ? AND kind = 0 AND {on}",
-        (conversation, *values),
-    ).fetchone()
+    count, tokens = 0, 0
+    for segment in path_of(connection, conversation, branch):
+        more, heavier = connection.execute(
+            "SELECT count(*), coalesce(sum(tokens), 0) FROM messages WHERE conversation = ? AND kind = 0"
+            f" AND {segment.condition}",
+            (conversation, *segment.values),
+        ).fetchone()
+        count, tokens = count + more, tokens + heavier
     return count, tokens
 
 
@@ -240,7 +258,7 @@ def renumber(connection: sqlite3.Connection, conversation: int) -> None:
     moved: dict[int, tuple[list[float], float]] = {}  # of each branch: its places before, and the one they begin behind
     for branch, parent, fork_place in branches:
         base = 0.0
-        if parent is not None:
+        if parent is not None and fork_place > float("-inf"):
             base = _moved(moved[parent], fork_place)
             connection.execute(
                 "UPDATE branches SET fork_place = ? WHERE conversation = ? AND id = ?", (base, conversation, branch)
@@ -259,7 +277,7 @@ def renumber(connection: sqlite3.Connection, conversation: int) -> None:
 def _moved(places: tuple[list[float], float], place: float) -> float:
     """Return where a place of a branch lies after its messages were numbered anew."""
     before, base = places
-    return base + bisect_right(before, place) if place > float("-inf") else place
+    return base + bisect_right(before, place)
 
 
 def _last_place(connection: sqlite3.Connection, found: Conversation, path: Path) -> float:

@@ -22,7 +22,17 @@ from leporello.store.sqlite.forking import (
     set_head,
 )
 from leporello.store.sqlite.history import SQLiteHistory
-from leporello.store.sqlite.part import Conversation, Part, chunks, find, number_of, opened, placeholders, to_json
+from leporello.store.sqlite.part import (
+    Conversation,
+    Part,
+    by_number,
+    chunks,
+    find,
+    number_of,
+    opened,
+    placeholders,
+    to_json,
+)
 from leporello.store.sqlite.path import is_on, on_path, path_of, rows_on
 from leporello.store.sqlite.reading import load
 from leporello.store.sqlite.windows import write_request
@@ -55,8 +65,8 @@ _NEW = Conversation(id=0, owner="", next_seq=1, chain=b"", revision=0, ended=Fal
 class Messages(Part):
     """What was said."""
 
-    _readings: OrderedDict[tuple[str, str], Reading]
-    """What is remembered of the lists that were stored since this store was opened."""
+    _readings: OrderedDict[tuple[str, str, int], Reading]
+    """What is remembered of the lists that were stored since this store was opened, by branch."""
     _called: OrderedDict[tuple[str, str], dict[str, str]]
     """The names of the tools that were called last, by the ids of the calls; the rows know them too."""
 
@@ -95,14 +105,14 @@ class Messages(Part):
             numbers = insert(connection, found, rows, self._clock(), on)
             if request is not None:
                 write_request(connection, found.id, request, self._clock(), on)
+            version = by_number(connection, found.id).version
         known |= dict(zip(new, numbers, strict=False))
         said = iter(numbers[len(new) :])
         stored = [known[row.seen.fingerprint] if row.seen.system else next(said) for row in prepared]
-        reading = self._readings.get(key)
+        reading = self._readings.get((*key, on))
         if reading and reading.version == found.version:
-            now = (found.id, found.revision + 1)
-            longer = extended(reading, messages, [row.seen for row in prepared], stored, now)
-            self._remember(key, longer)
+            longer = extended(reading, messages, [row.seen for row in prepared], stored, version)
+            self._remember((*key, on), longer)
         if called:
             _keep(self._called, key, called)
         return tuple(f"m{number}" for number in stored)
@@ -115,26 +125,28 @@ class Messages(Part):
         owner: str = "",
         branch: int | None = None,
         full: bool = False,
+        settle: bool | None = None,
     ) -> Ingested:
         """Store what is new in a host's whole list; `full` forces the full reconciliation.
 
-        A list that goes on elsewhere than at the end of the branch forks it, and the fork becomes the head. With `full`
-        a list that only lacks the newest messages does so too.
+        A list that goes on elsewhere than at the end of the branch forks it, and the fork becomes the head. With
+        `settle` a list that only lacks the newest messages does so too; None: with `full`.
         """
-        reading = self._readings.get((owner, conversation))
+        settle = full if settle is None else settle
         with self._db.read() as connection:
             found = find(connection, conversation, owner) or _NEW
-            on, plan = _plan(connection, found, branch, messages, reading, quick=not full, settle=full)
+            reading = self._readings.get((owner, conversation, branch or found.head))
+            on, plan = _plan(connection, found, branch, messages, reading, quick=not full, settle=settle)
         version = found.version
         stored: dict[int, int] = {}
         if plan.added or plan.superseded or found.ended:
             prepared = _prepared(plan, messages)
             plan, stored, version, on = self._store(
-                conversation, owner, branch, on, messages, found, plan, prepared, reading, full=full
+                conversation, owner, branch, on, messages, found, plan, prepared, reading, settle=settle
             )
         origins = _origins(plan, stored)
         if plan.settled:
-            self._remember((owner, conversation), remembered(messages, plan, origins, version, reading))
+            self._remember((owner, conversation, on), remembered(messages, plan, origins, version, reading))
         return _ingested(plan, origins, stored, len(messages), on)
 
     def handed_out(
@@ -166,7 +178,7 @@ class Messages(Part):
                 " VALUES (?, ?, ?, ?, ?)",
                 (found.id, on, newest[0].id if newest else 0, b"".join(marks), to_json(origins)),
             )
-        self._remember((owner, conversation), None)
+        self._remember((owner, conversation, on), None)
 
     def get(self, ids: Iterable[str], *, owner: str = "", branch: int | None = None) -> dict[str, Stored]:
         """Fetch messages by id; unknown ids, and those of other owners, are left out."""
@@ -247,7 +259,7 @@ class Messages(Part):
         prepared: dict[int, Prepared],
         reading: Reading | None,
         *,
-        full: bool,
+        settle: bool,
     ) -> tuple[Plan, dict[int, int], Version, int]:
         """Carry out a plan, made anew when it is outdated; return it, new numbers, the version and the branch."""
         with self._db.write() as connection:
@@ -255,7 +267,7 @@ class Messages(Part):
             if plan.crowded:
                 renumber(connection, now.id)
             if plan.crowded or now.revision != found.revision:
-                on, plan = _plan(connection, now, branch, messages, reading, quick=False, settle=full)
+                on, plan = _plan(connection, now, branch, messages, reading, quick=False, settle=settle)
                 prepared = _prepared(plan, messages)
             on = known_branch(connection, now, on, self._db.place)
             if plan.fork is not None:
@@ -272,7 +284,7 @@ class Messages(Part):
         stored = dict(zip((addition.index for addition in plan.added), numbers, strict=True))
         return plan, stored, (now.id, revision), on
 
-    def _remember(self, key: tuple[str, str], reading: Reading | None) -> None:
+    def _remember(self, key: tuple[str, str, int], reading: Reading | None) -> None:
         """Keep what was read from a list for the next time; of many conversations, the last ones."""
         if reading is None:
             self._readings.pop(key, None)
@@ -386,10 +398,15 @@ def _plan(
     if plan.fork is None or branch is not None:
         return on, plan
     for other in newest_branches(connection, found.id, MOST_TRIED):
-        better = full_plan(SQLiteHistory(connection, found.id, other), messages, reading=reading, settle=settle)
-        if better.fork is None and not better.superseded:
+        history = SQLiteHistory(connection, found.id, other)
+        better = full_plan(history, messages, settle=settle)
+        if len(better.known) < len(plan.known):
+            continue
+        tip = history.newest(1)
+        reaches = bool(tip) and any(tip[0].id in ids for ids in better.known.values())
+        if better.fork is None and not better.superseded and reaches:
             return other, better
-        if len(better.known) > len(plan.known):
+        if len(better.known) > len(plan.known) and (better.fork is not None or reaches):
             on, plan = other, better
     return on, plan
 

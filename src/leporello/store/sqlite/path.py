@@ -7,6 +7,7 @@ A path is a list of segments, the root's first. Places rise along it, so what is
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from leporello.store.protocol import ROOT
@@ -93,8 +94,19 @@ def on_path(path: Path) -> tuple[str, tuple[Any, ...]]:
     """Return the condition that rows on a path fulfil, and its values."""
     if len(path) == 1:
         return path[0].condition, path[0].values
+    if len(path) > _MOST_TERMS:
+        return _ON_LONG_PATH, (json.dumps([[s.branch, min(s.place, _FAR), s.seq] for s in path]),)
     joined = " OR ".join(f"({segment.condition})" for segment in path)
     return f"({joined})", tuple(value for segment in path for value in segment.values)
+
+
+_MOST_TERMS: Final = 16  # segments that are written out in a condition
+_FAR: Final = 1e300  # stands for a place behind all in JSON, which has no infinity
+_ON_LONG_PATH: Final = (
+    "EXISTS (SELECT 1 FROM json_each(?) s WHERE branch = json_extract(s.value, '$[0]')"
+    " AND place <= json_extract(s.value, '$[1]') AND seq <= json_extract(s.value, '$[2]')"
+    " AND (gone IS NULL OR gone > json_extract(s.value, '$[2]')))"
+)
 
 
 def is_on(path: Path, branch: int, place: float, seq: int, gone: int | None) -> bool:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
+from leporello.messages.fixed import FIXED_TEXTS
 from leporello.store.protocol import Window
-from leporello.store.sqlite.part import number_of
-from leporello.store.sqlite.path import fork_of, is_on, path_of, rows_on
+from leporello.store.sqlite.part import chunks, number_of, placeholders
+from leporello.store.sqlite.path import Fork, fork_of, path_of, rows_on
 
 if TYPE_CHECKING:
     import sqlite3
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from leporello.store.protocol import WindowItem
 
@@ -30,85 +31,131 @@ def current_window(connection: sqlite3.Connection, conversation: int, branch: in
     journal that counts, None the newest.
     """
     last = last_request(connection, conversation) if upto is None else upto
-    row = connection.execute(
-        "SELECT version, number, items FROM windows WHERE conversation = ? AND branch = ? AND number <= ?"
-        " ORDER BY number DESC LIMIT 1",
-        (conversation, branch, last),
-    ).fetchone()
+    row = next(_saved(connection, conversation, branch, last), None)
     if row:
-        version, number, saved = row
-        return Window(version=version, items=_grown(connection, conversation, branch, json.loads(saved), number, last))
+        return row.window(_grown(connection, conversation, branch, row.items, row.number, last))
     fork = fork_of(connection, conversation, branch)
     start = _forked_window(connection, conversation, branch)
-    after = fork.request if fork else 0
-    return replace(start, items=_grown(connection, conversation, branch, list(start.items), after, last))
+    items = _grown(connection, conversation, branch, list(start.items), fork.request if fork else 0, last)
+    return replace(start, items=items)
+
+
+class _Saved(NamedTuple):
+    """A window as it was after a fold."""
+
+    version: int
+    number: int
+    folded_to: float
+    items: list[WindowItem]
+
+    def window(self, items: tuple[WindowItem, ...]) -> Window:
+        return Window(version=self.version, items=items, folded_to=self.folded_to)
+
+
+def _saved(connection: sqlite3.Connection, conversation: int, branch: int, last: int) -> Iterator[_Saved]:
+    """Walk the windows that were saved on a branch up to a row of the journal, the newest first."""
+    rows = connection.execute(
+        "SELECT version, number, folded_to, items FROM windows WHERE conversation = ? AND branch = ? AND number <= ?"
+        " ORDER BY number DESC",
+        (conversation, branch, last),
+    )
+    for version, number, noted, text in rows:
+        items = json.loads(text)
+        folded = folded_to(connection, conversation, branch, items) if noted is None else noted
+        yield _Saved(version, number, folded, items)
 
 
 def _grown(
-    connection: sqlite3.Connection, conversation: int, branch: int, items: list[WindowItem], after: int, upto: int
+    connection: sqlite3.Connection,
+    conversation: int,
+    branch: int,
+    items: list[WindowItem],
+    after: int,
+    upto: int,
+    *,
+    only_longer: bool = False,
 ) -> tuple[WindowItem, ...]:
-    """Return a window with what the requests of its branch added to it."""
+    """Return a window with what the requests of its branch added to it.
+
+    With `only_longer` up to the first one that changed it, as a fold does whose window is not kept any more.
+    """
     for keep, added in connection.execute(
         "SELECT keep, added FROM requests WHERE conversation = ? AND branch = ? AND number > ? AND number <= ?"
         " ORDER BY number",
         (conversation, branch, after, upto),
     ):
+        if only_longer and keep < len(items):
+            break
         items[keep:] = json.loads(added)
     return tuple(items)
+
+
+class _Level(NamedTuple):
+    """One fork on the way up: from which row of the journal of the parent on, and up to which, its window grew."""
+
+    fork: Fork
+    after: int
+    upto: int
+    from_saved: bool
 
 
 def _forked_window(connection: sqlite3.Connection, conversation: int, branch: int) -> Window:
     """Return the window that a branch was forked with; a root begins with an empty one.
 
     It is the newest one of its parent in which whatever was written stands for messages of the new path only, cut
-    before the first message that is not on it.
+    before the first message that is not on it. A parent that has none goes on from its own parent's.
     """
+    levels: list[_Level] = []
+    window = Window()
     fork = fork_of(connection, conversation, branch)
-    if fork is None:
-        return Window()
-    upto = fork.request
-    rows = connection.execute(
-        "SELECT version, number, folded_to, items FROM windows WHERE conversation = ? AND branch = ? AND number <= ?"
-        " ORDER BY number DESC",
-        (conversation, fork.parent, upto),
-    )
-    for version, number, noted, saved in rows:
-        items = json.loads(saved)
-        folded = folded_to(connection, conversation, fork.parent, items) if noted is None else noted
-        if folded <= fork.place:
-            grown = _grown(connection, conversation, fork.parent, items, number, upto)
-            return Window(version=version, items=_cut(connection, conversation, branch, grown))
-        upto = number - 1
-    above = fork_of(connection, conversation, fork.parent)
-    start = _forked_window(connection, conversation, fork.parent)
-    after = above.request if above else 0
-    grown = _grown(connection, conversation, fork.parent, list(start.items), after, upto)
-    return replace(start, items=_cut(connection, conversation, branch, grown))
+    while fork is not None:
+        above = fork_of(connection, conversation, fork.parent)
+        upto, base = fork.request, None
+        for saved in _saved(connection, conversation, fork.parent, fork.request):
+            if saved.folded_to <= fork.place:
+                base = saved
+                break
+            upto = saved.number - 1
+        if base is not None:
+            levels.append(_Level(fork, base.number, upto, from_saved=True))
+            window = base.window(tuple(base.items))
+            break
+        levels.append(_Level(fork, above.request if above else 0, upto, from_saved=False))
+        fork = above
+    items = window.items
+    for fork, after, upto, from_saved in reversed(levels):
+        grown = _grown(connection, conversation, fork.parent, list(items), after, upto, only_longer=not from_saved)
+        items = _cut(connection, conversation, fork, grown)
+    return replace(window, items=items)
 
 
 def _cut(
-    connection: sqlite3.Connection, conversation: int, branch: int, items: Sequence[WindowItem]
+    connection: sqlite3.Connection, conversation: int, fork: Fork, items: Sequence[WindowItem]
 ) -> tuple[WindowItem, ...]:
-    """Return the items of a window up to the first message that is not on the path of a branch."""
-    path = path_of(connection, conversation, branch)
-    for index, item in enumerate(items):
-        number = number_of(item["m"], "m") if "m" in item else None
-        row = connection.execute(
-            "SELECT kind, branch, place, seq, gone FROM messages WHERE id = ? AND conversation = ?",
-            (number, conversation),
-        ).fetchone()
-        if number is not None and (row is None or not (row[0] or is_on(path, *row[1:]))):
-            return tuple(items[:index])
-    return tuple(items)
+    """Return the items of a window up to the first message behind a fork, without what stands in for a reply there."""
+    numbers = [number for item in items if (number := number_of(item.get("m", ""), "m")) is not None]
+    shared: set[int] = set()
+    for chunk in chunks(numbers):
+        rows = connection.execute(
+            f"SELECT id FROM messages WHERE conversation = ? AND id IN ({placeholders(chunk)})"  # noqa: S608 - constants
+            " AND (kind = 1 OR (place <= ? AND seq <= ? AND (gone IS NULL OR gone > ?)))",
+            (conversation, *chunk, fork.place, fork.seq, fork.seq),
+        )
+        shared.update(number for (number,) in rows)
+    end = next((at for at, item in enumerate(items) if "m" in item and int(item["m"][1:]) not in shared), len(items))
+    while 0 < end < len(items) and items[end - 1].get("t") in FIXED_TEXTS:
+        end -= 1
+    return tuple(items[:end])
 
 
 def folded_to(connection: sqlite3.Connection, conversation: int, branch: int, items: Sequence[WindowItem]) -> float:
     """Return the place of the newest message that a window does not show: what was written stands for none behind it.
 
-    What was said after the window's newest message is not looked at.
+    What was said after the newest message that the window knows of is not looked at.
     """
-    shown = {number_of(item["m"], "m") for item in items if "m" in item}
-    newest = max((number for number in shown if number is not None), default=None)
+    known = {number_of(item["m"], "m") for item in items if "m" in item}
+    newest = max((number for number in known if number is not None), default=None)
+    shown = known - {number_of(item["m"], "m") for item in items if item.get("folded")}
     path = path_of(connection, conversation, branch)
     where, values = ("", ()) if newest is None else (" AND id <= ?", (newest,))
     rows = rows_on(connection, conversation, path, "id, place", where, values, newest_first=True)
