@@ -28,7 +28,7 @@ def prefacing(talk: Conversation, systems: Sequence[Message]) -> Walk[None]:
 
 
 def retracting(talk: Conversation) -> Walk[None]:
-    """Take back the newest answer, not what it answers; the store keeps it, marked as taken back."""
+    """Take back the newest answer, not what it answers; the store keeps it on the branch that is left."""
     yield from storing(talk)
     at = len(talk.window) - 1
     said = talk.window.lines[at].said

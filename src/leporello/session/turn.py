@@ -196,7 +196,7 @@ def compressing(talk: Conversation, focus: str | None) -> Walk[CompactionReport]
 
 
 def undoing(talk: Conversation) -> Walk[list[Message]]:
-    """Take back the newest message of the user and everything after it; the store keeps it, marked as taken back.
+    """Take back the newest message of the user and everything after it; the store keeps it on the branch that is left.
 
     The turn before it is the newest one then, so it comes back word by word if it was folded. One that is in a store
     that is away cannot come back: then a further undo waits for the store.
