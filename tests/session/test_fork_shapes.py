@@ -36,6 +36,7 @@ from leporello.errors import SessionError, StoreError
 from leporello.lcm.verify import verify
 from leporello.llm.scripted import ScriptedLLM
 from leporello.session import Session
+from leporello.session.windows import load
 from leporello.store import Request, Window
 from leporello.store.sqlite import SQLiteStore
 
@@ -487,6 +488,18 @@ def test_a_fold_leaves_the_turn_of_another_process_on_the_path(talk: Talk) -> No
         talk.session.compress()
         assert talk.session.store.head("talk") == 1
         assert "said by another process" in [row.message["content"] for row in other.store.messages("talk")]
+
+
+def test_a_window_of_which_messages_were_deleted_knows_its_other_ones(talk: Talk) -> None:
+    """Each line that is left stands for its own message, on the branch and on a fork of it."""
+    store = talk.session.store
+    shown = [item["m"] for item in store.window("talk").items if "m" in item and item.get("as", True) is not None]
+    row = store.get([shown[-6]])[shown[-6]]
+    store.delete("talk", first=row.seq, last=row.seq + 1)
+    fork = talk.fork(talk.session, head=False)
+    for line in load(store, "talk", "", fork.branch).lines:
+        if "m" in line.kept[0] and "as" not in line.kept[0]:
+            assert [one.message for one in line.said] == [line.message]
 
 
 def test_a_stand_in_for_a_reply_is_no_part_of_a_fork(tmp_path: Path) -> None:

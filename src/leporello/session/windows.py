@@ -82,9 +82,10 @@ def _saved(
     else:
         messages = [message for item in items if (message := _message(item, rows)) is not None]
     said = {id_: Said(message=row.message, id=id_) for id_, row in rows.items() if not row.superseded}
+    groups = grouped([item for item in items if "m" not in item or item["m"] in rows])  # others were deleted since
     lines = [
         line_of(group[0].get("as") or message, said=[said[i] for i in _shows(group) if i in said], kept=group)
-        for message, group in zip(messages, grouped(items), strict=False)
+        for message, group in zip(messages, groups, strict=False)
     ]
     gone = {id_ for id_, row in rows.items() if row.superseded}
     return [line for line in lines if line.kept[0].get("m") not in gone]
