@@ -22,7 +22,7 @@ from leporello import LCMEngine
 from leporello.lcm.background import Later
 from leporello.lcm.compaction import FOLD
 from leporello.store import Cover, Node, Request, Window
-from leporello.store.protocol import Artifact
+from leporello.store.records import Artifact
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

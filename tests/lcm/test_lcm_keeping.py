@@ -11,7 +11,7 @@ from leporello.lcm.keeping import Keeping
 from leporello.lcm.settings import Settings
 from leporello.messages import Message
 from leporello.store import Cover, Node, Store, Window, open_store
-from leporello.store.protocol import Request
+from leporello.store.records import Request
 
 Work = Callable[..., list[Message]]
 Make = Callable[..., LCMEngine]

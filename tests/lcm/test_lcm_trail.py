@@ -16,7 +16,7 @@ from leporello.store import Store, open_store
 
 if TYPE_CHECKING:
     from leporello.lcm.background import Later
-    from leporello.store.protocol import Artifact
+    from leporello.store.records import Artifact
 
 Work = Callable[..., list[Message]]
 Make = Callable[..., LCMEngine]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from leporello.store.protocol import Node
+    from leporello.store.records import Node
 
 LONG = bool(os.environ.get("LEPORELLO_SOAK"))
 MESSAGES = 12_000 if LONG else 1_200

@@ -52,7 +52,7 @@ def test_the_reference_names_everything_that_a_session_has() -> None:
 
 
 def test_an_async_session_has_the_same_names() -> None:
-    names = {name for name in vars(Session) if not name.startswith("_")} - {"record_stream", "open_fork"}
+    names = {name for name in vars(Session) if not name.startswith("_")} - {"record_stream"}
     assert names - set(vars(AsyncSession)) == set()
 
 

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from leporello.errors import StoreError
 from leporello.store import Request, SearchFilter, Window, open_store
 from leporello.store.search import search
-from leporello.store.sqlite import SQLiteStore, forking
+from leporello.store.sqlite import SQLiteStore, branches
 
 if TYPE_CHECKING:
     import sqlite3
@@ -303,10 +303,10 @@ def test_search_finds_every_branch_and_says_which_one() -> None:
     store.append("c", said("the harbour", "the crane", "berth seven"))
     store.fork("c", before="m3")
     store.append("c", said("berth eight"))
-    hits = {hit.snippet: hit.aside for hit in search(store, "berth", filter=SearchFilter(conversation="c")).hits}
+    hits = {hit.snippet: hit.other_branch for hit in search(store, "berth", filter=SearchFilter(conversation="c")).hits}
     assert hits == {"berth seven": 1, "berth eight": 0}
     walked = search(store, "ber.h", filter=SearchFilter(conversation="c"), regex=True).hits
-    assert [(hit.snippet, hit.aside) for hit in walked] == [("berth eight", 0), ("berth seven", 1)]
+    assert [(hit.snippet, hit.other_branch) for hit in walked] == [("berth eight", 0), ("berth seven", 1)]
 
 
 def test_equal_words_of_siblings_are_one_hit() -> None:
@@ -467,11 +467,11 @@ TestTree = Tree.TestCase
 
 
 def test_the_tree_catches_a_fork_that_keeps_one_message_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = forking._place_before
+    whole = branches._place_before
 
     def careless(connection: sqlite3.Connection, *args: Any) -> float:
         return whole(connection, *args) + 1
 
-    monkeypatch.setattr(forking, "_place_before", careless)
+    monkeypatch.setattr(branches, "_place_before", careless)
     with pytest.raises(AssertionError):
         Tree.TestCase().runTest()

@@ -12,10 +12,10 @@ from leporello.messages.pieces import LONG, is_large, json_pieces
 from leporello.store import open_store
 from leporello.store.codec import encode, verbatim
 from leporello.store.search.prepare import LONGEST_INDEXED, prepared_text
-from leporello.store.sqlite.forking import replace_rows
 from leporello.store.sqlite.history import SQLiteHistory
 from leporello.store.sqlite.messages import _made
 from leporello.store.sqlite.reading import load
+from leporello.store.sqlite.writing import replace_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -132,8 +132,8 @@ def test_a_page_of_very_long_messages_is_shorter(
         loaded.append(len(numbers))
         return load(connection, numbers, **more)
 
-    monkeypatch.setattr("leporello.store.sqlite.messages.load", counted)
-    monkeypatch.setattr("leporello.store.sqlite.messages.PAGE_CHARACTERS", 1_000)
+    monkeypatch.setattr("leporello.store.sqlite.transcript.load", counted)
+    monkeypatch.setattr("leporello.store.sqlite.transcript.PAGE_CHARACTERS", 1_000)
     store = open_store(tmp_path / "a.db")
     lengths = [10] * 300 + [400] * 5 + [5_000] * 3 + [10] * 256
     store.append("a", [{"role": "user", "content": "x" * length} for length in lengths])

@@ -15,13 +15,14 @@ from uuid import uuid4
 
 from leporello.messages import groups, tool_calls_of
 from leporello.redact import redact_messages
-from leporello.store.protocol import Artifact
+from leporello.store.records import Artifact
 from leporello.summary.artifacts import collect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from leporello.store.protocol import Store, Stored
+    from leporello.store.protocol import Store
+    from leporello.store.records import Stored
     from leporello.summary.artifacts import Artifacts
 
 KINDS = ("file", "command", "error", "decision", "value")

@@ -11,7 +11,7 @@ from leporello.lcm.view import Tail, View, choose_tail, masked_from, start_witho
 from leporello.lcm.window import Assembled, Held, assemble, block_tokens, frame_tokens
 from leporello.lcm.writing import SMALLEST_TEXT
 from leporello.messages import Message, role_of, unread_start
-from leporello.store.protocol import Request, Window
+from leporello.store.records import Request, Window
 from leporello.summary.masking import MOST_MASKED, zone_start
 from leporello.summary.squeeze import Room
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from leporello.lcm.keeping import Keeping
     from leporello.lcm.threshold import Budgets
     from leporello.lcm.writing import Allowance, Writer
-    from leporello.store.protocol import Node, Stored
+    from leporello.store.records import Node, Stored
     from leporello.summary.brake import Targets
     from leporello.summary.sizes import Sizes
 

@@ -15,7 +15,7 @@ from leporello.errors import RedactionError
 from leporello.messages import Message, groups, parts_of, text_of, tool_calls_of
 from leporello.messages.types import THINKING_TYPES
 from leporello.redact import ABOUT, redact_messages, redact_part, secrets
-from leporello.store.protocol import Cover
+from leporello.store.records import Cover
 from leporello.summary.artifacts.files import file_of
 from leporello.tokens import count_text
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from leporello.redact import RedactedMessage, Secret
-    from leporello.store.protocol import Node, Stored
+    from leporello.store.records import Node, Stored
 
 
 FULL = 0.75  # of the size of a leaf

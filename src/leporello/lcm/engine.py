@@ -107,9 +107,9 @@ class LCMEngine(ContextEngine):
         """The branch that the host is on; None: the one on which the conversation is resumed."""
         return self._keeping.branch
 
-    def turn_to_branch(self, branch: int) -> None:
+    def switch_branch(self, branch: int) -> None:
         """Go on on another branch of the conversation."""
-        self._keeping.turn_to(branch)
+        self._keeping.switch_branch(branch)
         self._last_fold.forget()
 
     def on_session_end(self, session_id: str, messages: list[Message], *, stored: bool = False) -> None:

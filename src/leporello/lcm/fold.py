@@ -8,7 +8,6 @@ fit into their share.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import TYPE_CHECKING
 
 from leporello.lcm.dag import (
@@ -30,7 +29,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from leporello.lcm.writing import Allowance, Writer
-    from leporello.store.protocol import Cover, Node, Store, Stored
+    from leporello.store.protocol import Store
+    from leporello.store.records import Cover, Node, Stored
+
+
+_MOST_RESULTS = 32  # of one message's calls that stand between it and a leaf
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -220,12 +223,12 @@ def pieces_of(store: Store, conversation: str, owner: str, covers: Sequence[Cove
                 text = flat_text(stored.message)[cover.start : cover.stop]
                 piece = replace(piece, tokens=count_text(text) + 4)
             pieces.append(piece)
-    return with_files(pieces, _asking(store, conversation, owner, pieces))
+    return with_files(pieces, _asking(store, owner, pieces))
 
 
-def _asking(store: Store, conversation: str, owner: str, leaf: Sequence[Piece]) -> list[Stored]:
+def _asking(store: Store, owner: str, leaf: Sequence[Piece]) -> list[Stored]:
     """Return the message before a leaf whose calls the first results in it answer."""
     if not leaf or leaf[0].stored.role != "tool":
         return []
-    before = store.messages(conversation, owner=owner, last=leaf[0].stored.seq - 1, superseded=True, newest_first=True)
-    return list(islice((row for row in before if row.role != "tool"), 1))
+    before = store.neighbours([leaf[0].stored.id], before=_MOST_RESULTS, after=0, owner=owner)
+    return [row for row in before if row.role != "tool"][-1:]

@@ -12,14 +12,15 @@ from leporello.lcm.dag import Coverage
 from leporello.messages import align, copied, repair
 from leporello.messages.values import cleaned
 from leporello.store import open_store
-from leporello.store.protocol import Request
+from leporello.store.records import Request
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from leporello.lcm.settings import Settings
     from leporello.messages import Message
-    from leporello.store.protocol import Ingested, Node, Store, Stored, Window
+    from leporello.store.protocol import Store
+    from leporello.store.records import Ingested, Node, Stored, Window
 
 MEMORY = ":memory:"
 _LOOK_BACK = 128
@@ -35,7 +36,7 @@ class Owed:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Behind:
+class _WindowNodes:
     """The nodes behind a window, and how many messages were not on the path then, if known."""
 
     version: int
@@ -66,7 +67,7 @@ class Keeping:
         self._kept: Store | None = None
         self._unkept: Store | None = None
         self._looked_at = 0
-        self._dag: _Behind | None = None
+        self._dag: _WindowNodes | None = None
         self._superseded: int | None = None
         self.owed: list[Owed] = []
         """What the store is to learn as soon as it can be used, oldest first."""
@@ -89,7 +90,7 @@ class Keeping:
         self._dag = self._superseded = None
         self.owed = []
 
-    def turn_to(self, branch: int) -> None:
+    def switch_branch(self, branch: int) -> None:
         """Turn to another branch of the conversation."""
         self.branch, self._looked_at = branch, 0
         self._dag = self._superseded = None
@@ -171,7 +172,7 @@ class Keeping:
         """Return the nodes behind a window, which change only together with it, and the prepared ones."""
         if self._dag is None or not self._dag.stands_in(window):
             nodes = self.store.nodes(self.conversation, **self._here)
-            self._dag = _Behind(version=window.version, tops=tops_of(window), nodes=nodes)
+            self._dag = _WindowNodes(version=window.version, tops=tops_of(window), nodes=nodes)
         return self._dag.nodes, self.store.prepared_nodes(self.conversation, owner=self.owner)
 
     def outdated(self, nodes: Sequence[Node]) -> set[str]:
@@ -233,7 +234,7 @@ class Keeping:
     ) -> None:
         """Replace the window, and note the nodes that it uses, at once; then note the list that the host gets."""
         saved = self.store.save_window(self.conversation, window, request, used=used, **self._here)
-        self._dag = _Behind(
+        self._dag = _WindowNodes(
             version=saved.version,
             tops=tops_of(saved),
             nodes=[replace(node, state="kept") for node in nodes],

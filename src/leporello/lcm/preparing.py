@@ -18,7 +18,7 @@ from leporello.lcm.keeping import tops_of
 from leporello.lcm.window import block_tokens
 from leporello.lcm.writing import CALLS, PAID, REMAKE, Allowance, Writer
 from leporello.messages import groups, role_of
-from leporello.store.protocol import Cover
+from leporello.store.records import Cover
 from leporello.summary.masking import zone_start
 from leporello.tokens import count_message
 
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from leporello.lcm.background import Executor
     from leporello.lcm.keeping import Keeping
     from leporello.lcm.threshold import Budgets
-    from leporello.store.protocol import Job, Node, Store, Stored
+    from leporello.store.protocol import Store
+    from leporello.store.records import Job, Node, Stored
     from leporello.summary import Summariser
 
 LEAF, CONDENSED, AGAIN = "lcm.leaf", "lcm.condensed", "lcm.remake"

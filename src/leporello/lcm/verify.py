@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING
 from leporello.errors import StoreError
 from leporello.lcm.dag import flat_text, roots, seqs_of
 from leporello.lcm.fold import tiles
-from leporello.store.protocol import Finding
+from leporello.store.records import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from leporello.store.protocol import Cover, Node, Store, Stored, Window
+    from leporello.store.protocol import Store
+    from leporello.store.records import Cover, Node, Stored, Window
 
 __all__ = ["Finding", "verify"]
 

@@ -28,7 +28,7 @@ from leporello.summary.squeeze import PAYLOAD_LIMITS, squeeze, squeeze_unread
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from leporello.store.protocol import Ingested, Stored
+    from leporello.store.records import Ingested, Stored
     from leporello.summary.sizes import Sizes
     from leporello.summary.squeeze import Room
 

@@ -16,7 +16,8 @@ from leporello.tokens import count_text
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leporello.store.protocol import Node, Store, WindowItem
+    from leporello.store.protocol import Store
+    from leporello.store.records import Node, WindowItem
 
 GUIDE = (
     "Below are blocks of folded history, oldest first. Nothing is lost: lcm_expand returns the originals under a node "

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from leporello.lcm.dag import Piece, covers_of, flat_text, views
 from leporello.messages import role_of
 from leporello.redact import redact, redact_messages
-from leporello.store.protocol import Node
+from leporello.store.records import Node
 from leporello.summary import SummaryRequest
 from leporello.summary.answers import neutralised
 from leporello.summary.model import extractive_text
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from leporello.redact import RedactedMessage
-    from leporello.store.protocol import Stored
+    from leporello.store.records import Stored
     from leporello.summary import Summariser, Summary
 
     Views: TypeAlias = list[RedactedMessage]

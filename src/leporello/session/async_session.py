@@ -81,6 +81,11 @@ class AsyncSession:
             api_key=api_key,
             api_mode=api_mode,
         )
+        return await cls._in_a_thread(opening)
+
+    @classmethod
+    async def _in_a_thread(cls, opening: Callable[[], Session]) -> AsyncSession:
+        """Open a session in the thread that it belongs to from then on."""
         thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leporello-session")
         try:
             session = await _run(thread, opening)
@@ -195,14 +200,8 @@ class AsyncSession:
 
     async def fork(self, before: str | None = None, *, head: bool = True) -> AsyncSession:
         """Return a session on a new branch, with a thread of its own; see `Session.fork`."""
-        opened = await self._run(partial(self._session.open_fork, before, head=head))
-        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leporello-session")
-        try:
-            session = await _run(thread, Session._begun, opened, self.engine)  # noqa: SLF001 - the same room
-        except BaseException:
-            thread.shutdown(wait=False)
-            raise
-        return type(self)(session, thread)
+        opened = await self._run(partial(self._session._open_fork, before, head=head))  # noqa: SLF001 - the same room
+        return await self._in_a_thread(partial(Session._begun, opened, self.engine))  # noqa: SLF001 - the same
 
     async def branches(self) -> list[BranchInfo]:
         """List the branches of the conversation in the order in which they were made."""

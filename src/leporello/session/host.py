@@ -119,11 +119,11 @@ class Host:
         """The owner and the branch, as the store's methods take them."""
         return {"owner": self.owner, "branch": self.branch}
 
-    def _turn_to(self, branch: int) -> None:
+    def _switch_branch(self, branch: int) -> None:
         """Go on on another branch, and let an engine that keeps the conversation in the same store know."""
         self.branch = branch
         if self.engine_stores:
-            self._call("turn_to_branch", branch)
+            self._call("switch_branch", branch)
 
     def carry_over(self, parent: ContextEngine) -> None:
         """Let the engine of a fork go on from where the engine of its parent stands."""
@@ -131,19 +131,11 @@ class Host:
         if type(parent) is type(self.engine):
             self._call("go_on_from", parent)
 
-    def _takeback(self, step: steps.TakeBack) -> list[Stored]:
+    def _takeback(self, step: steps.TakeBack) -> int:
         first = self.store.get([step.first], **self._here).get(step.first)
         if first is not None and not first.superseded:
-            self._turn_to(self.store.fork(self.conversation, before=first.id, move=True, **self._here))
-        return self._newest_turn()
-
-    def _newest_turn(self) -> list[Stored]:
-        turn: list[Stored] = []
-        for row in self.store.messages(self.conversation, newest_first=True, **self._here):
-            turn.insert(0, row)
-            if row.role == "user":
-                return turn
-        return []
+            self._switch_branch(self.store.fork(self.conversation, before=first.id, move=True, **self._here))
+        return self.branch
 
     def _newest(self, step: steps.Newest) -> str | None:
         return self.store.newest(self.conversation, **self._here)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from leporello.session.conversation import Conversation
     from leporello.session.lines import Line
     from leporello.session.walk import Walk
-    from leporello.store import Request, Stored
+    from leporello.store import Request
 
 SLICE_MESSAGES = 64
 SLICE_CHARACTERS = 256 * 1024
@@ -117,17 +117,13 @@ def _slices(said: Sequence[Said], ends: Sequence[Said]) -> Iterator[list[Said]]:
         yield part
 
 
-def withdrawing(talk: Conversation) -> Walk[list[Stored]]:
-    """Fork before what was taken back, as soon as it is all stored; returns what is the newest turn then."""
-    turn: list[Stored] = []
+def withdrawing(talk: Conversation) -> Walk[None]:
+    """Fork before what was taken back, as soon as it is all stored."""
     while talk.withdrawn and talk.withdrawn[0][1] not in talk.waiting:
         first, _ = talk.withdrawn[0]
-        taken = yield from trying(talk, steps.TakeBack(first=first.id or ""))
-        if taken is None:
+        if (yield from trying(talk, steps.TakeBack(first=first.id or ""))) is None:
             break
-        turn = taken
         talk.withdrawn.pop(0)
-    return turn
 
 
 def unstored_turn(talk: Conversation) -> list[Line]:

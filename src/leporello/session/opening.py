@@ -73,7 +73,6 @@ class Opened:
         host = replace(
             before,
             engine=engine,
-            branch=branch,
             token=uuid4().hex,
             built_in=_built_in(self.config, self.source, engine, before.store, self.talk.route),
             _lease_held=None,
@@ -120,7 +119,6 @@ def open_session(
     llm: LLM | Literal["auto"] | None = "auto",
     api_key: str | None = None,
     api_mode: str | None = None,
-    branch: int | None = None,
 ) -> Opened:
     """Open or resume a conversation; nothing is written, and the engine is not started yet."""
     if dialect not in DIALECTS:
@@ -156,7 +154,7 @@ def open_session(
     return Opened(
         config=settings,
         host=host,
-        talk=conversation(host, key, route, dialect, settings, branch),
+        talk=conversation(host, key, route, dialect, settings),
         system=system,
         notices=[text for text in (notice, fell_back) if text],
         introduced=chosen is not given,

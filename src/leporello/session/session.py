@@ -255,9 +255,9 @@ class Session:
         None: everything. Nothing is copied, nothing is summarised, and what the provider has cached still holds. With
         `head` the conversation is resumed on the branch from now on; a question aside has False. Close it by itself.
         """
-        return self._begun(self.open_fork(before, head=head), self.engine)
+        return self._begun(self._open_fork(before, head=head), self.engine)
 
-    def open_fork(self, before: str | None = None, *, head: bool = True) -> Opened:
+    def _open_fork(self, before: str | None = None, *, head: bool = True) -> Opened:
         """Make a branch, and return what a session on it is made of; its engine is not started yet."""
         check_texts(before=before)
         self._opened.forkable()

@@ -31,10 +31,7 @@ class Append:
 
 @dataclass(frozen=True, kw_only=True)
 class TakeBack:
-    """Fork the conversation before a stored message, and go on on the fork.
-
-    The answer is what is the newest turn then, from the message of the user on.
-    """
+    """Fork the conversation before a stored message, and go on on the fork; the answer is its branch."""
 
     first: str
 

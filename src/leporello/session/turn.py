@@ -47,7 +47,7 @@ from leporello.session.keeping import (
 )
 from leporello.session.lines import Said, line_of
 from leporello.session.walk import Walk, tell, telling, trying
-from leporello.session.windows import common, unfolded
+from leporello.session.windows import common
 from leporello.store import Request
 from leporello.tokens import count_message, count_tools
 
@@ -215,10 +215,11 @@ def undoing(talk: Conversation) -> Walk[list[Message]]:
     talk.sent, talk.recovered = None, False
     talk.withdrawn.append((said[0], newest or said[-1]))
     talk.newest = None
-    turn = yield from withdrawing(talk)
-    if not talk.withdrawn:
+    yield from withdrawing(talk)
+    if talk.withdrawn:
+        talk.window.extend(unstored_turn(talk))
+    else:
         yield from reloading(talk, UNDO)
-    talk.window.extend(unfolded(talk.window, turn) or unstored_turn(talk))
     yield from writing(talk, len(talk.window), Request(reason=UNDO, keep=0, added=()))
     return [copied(line.message) for line in removed]
 

@@ -130,12 +130,6 @@ def common(window: Window, lines: Sequence[Line]) -> int:
     return count
 
 
-def unfolded(window: Window, turn: Sequence[Stored]) -> list[Line]:
-    """Return the lines of a turn that the window does not show."""
-    shown = {one.id for line in window for one in line.said}
-    return [] if not turn or turn[0].id in shown else [_line(row) for row in turn]
-
-
 def grouped(items: Sequence[WindowItem]) -> list[list[WindowItem]]:
     """Return the items by message: neighbouring nodes are one, and `as: None` belongs to the message before."""
     groups: list[list[WindowItem]] = []

@@ -1,7 +1,8 @@
 """What is remembered: every message, the summaries over them, what the model saw, and what is left to do."""
 
 from leporello.store.address import open_store
-from leporello.store.protocol import (
+from leporello.store.protocol import Store
+from leporello.store.records import (
     ROOT,
     Artifact,
     BranchInfo,
@@ -17,7 +18,6 @@ from leporello.store.protocol import (
     PurgeStatus,
     Request,
     SearchFilter,
-    Store,
     Stored,
     Window,
     WindowItem,

@@ -10,7 +10,7 @@ from leporello.lcm.fold import pieces_of
 from leporello.lcm.tools.arguments import ArgumentError
 from leporello.lcm.window import moment, span
 from leporello.redact import redact, redact_value
-from leporello.store.protocol import Cover
+from leporello.store.records import Cover
 from leporello.tokens import count_text
 from leporello.tokens.estimate import count_tools
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from leporello.config.model import Lcm
     from leporello.lcm.artifacts import Trail
     from leporello.lcm.keeping import Keeping
-    from leporello.store.protocol import Node, Stored
+    from leporello.store.records import Node, Stored
 
 _STORY = 60
 _MOST_CHILDREN = 40

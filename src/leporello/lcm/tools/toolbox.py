@@ -16,7 +16,7 @@ from leporello.lcm.tools.reading import Reader
 from leporello.lcm.window import moment, span
 from leporello.prices import cost
 from leporello.redact import redact
-from leporello.store.protocol import SearchFilter
+from leporello.store.records import SearchFilter
 from leporello.summary.calls import ASSUMED_WINDOW
 from leporello.summary.template import cut
 from leporello.tokens import count_text
@@ -136,7 +136,7 @@ class Toolbox:
         return {
             "id": hit.id,
             **self._reader.home(hit.conversation),
-            **({"branch": hit.aside} if hit.aside else {}),
+            **({"branch": hit.other_branch} if hit.other_branch else {}),
             "seq": hit.seq,
             "rank": hit.rank,
             "node": node,

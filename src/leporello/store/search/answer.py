@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final
 
-from leporello.store.protocol import Candidates
+from leporello.store.records import Candidates
 from leporello.store.search.dates import named_dates
 from leporello.store.search.rank import Ranked, Statistics, number_of, ranked
 from leporello.store.search.scan import as_candidate, fits
@@ -14,7 +14,8 @@ from leporello.store.search.scan import as_candidate, fits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from leporello.store.protocol import Candidate, SearchFilter, Store
+    from leporello.store.protocol import Store
+    from leporello.store.records import Candidate, SearchFilter
     from leporello.store.search.query import Query
 
 POOL: Final = 300

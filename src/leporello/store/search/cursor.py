@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from leporello.errors import QueryError
 
 if TYPE_CHECKING:
-    from leporello.store.protocol import SearchFilter
+    from leporello.store.records import SearchFilter
 
 _VERSION: Final = 3
 

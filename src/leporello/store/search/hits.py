@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from leporello.errors import QueryError
 from leporello.redact import redact_message
-from leporello.store.protocol import SearchFilter
+from leporello.store.records import SearchFilter
 from leporello.store.search.answer import Asked, answered
 from leporello.store.search.cursor import Cursor, decode, encode, name_of
 from leporello.store.search.prepare import plain_text
@@ -29,7 +29,8 @@ from leporello.store.search.snippet import around, snippet
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from leporello.store.protocol import Candidate, Store, Stored
+    from leporello.store.protocol import Store
+    from leporello.store.records import Candidate, Stored
 
 MOST_HITS: Final = 200
 REGEX_SECONDS: Final = 2.0
@@ -51,13 +52,13 @@ Sort = Literal["relevance", "recency"]
 class Hit:
     """A message that was found; `rank` counts from 1 over all pages, `snippet` is what stands around the find.
 
-    `aside` is the branch it was said on when it is not on the path of the head: taken back, or said beside it.
+    `other_branch` is the branch it was said on when it is not on the path of the head: taken back, or said beside it.
     """
 
     id: str
     conversation: str
     seq: int
-    aside: int
+    other_branch: int
     rank: int
     role: str
     name: str
@@ -326,7 +327,7 @@ def _hit(candidate: Candidate, *, rank: int, score: float, shown: str) -> Hit:
         id=candidate.id,
         conversation=candidate.conversation,
         seq=candidate.seq,
-        aside=candidate.aside,
+        other_branch=candidate.other_branch,
         rank=rank,
         role=candidate.role,
         name=candidate.name,

@@ -23,7 +23,7 @@ from leporello.store.search.words import OPENERS, REQUESTS, STOP_WORDS
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from leporello.store.protocol import SearchFilter
+    from leporello.store.records import SearchFilter
 
 MOST_PHRASES: Final = 48
 LONGEST_PHRASE: Final = 256

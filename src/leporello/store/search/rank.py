@@ -29,7 +29,7 @@ from leporello.store.search.stem import stem
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from leporello.store.protocol import Candidate
+    from leporello.store.records import Candidate
     from leporello.store.search.query import Query
 
 K1: Final = 1.2
@@ -202,7 +202,7 @@ def _sittings(read: list[_Read]) -> list[list[_Read]]:
     sittings: list[list[_Read]] = []
     paths: dict[tuple[str, int], list[_Read]] = {}
     for each in read:
-        paths.setdefault((each.candidate.conversation, each.candidate.aside), []).append(each)
+        paths.setdefault((each.candidate.conversation, each.candidate.other_branch), []).append(each)
     for _, path in sorted(paths.items()):
         path.sort(key=lambda each: each.candidate.place)
         for number, each in enumerate(path):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from leporello.store.protocol import Candidate
+from leporello.store.records import Candidate
 from leporello.store.search.prepare import plain_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from leporello.store.protocol import SearchFilter, Store, Stored
+    from leporello.store.protocol import Store
+    from leporello.store.records import SearchFilter, Stored
 
 _LARGEST_BATCH: Final = 50
 _LONGEST_BATCH: Final = 500_000
@@ -55,7 +56,7 @@ def as_candidate(stored: Stored, score: float = 0.0) -> Candidate:
         conversation=stored.conversation,
         seq=stored.seq,
         place=stored.place,
-        aside=stored.branch if stored.superseded and not stored.replaced else 0,
+        other_branch=stored.branch if stored.superseded and not stored.replaced else 0,
         role=stored.role,
         name=stored.name,
         tool=stored.tool,

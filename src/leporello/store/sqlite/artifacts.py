@@ -8,7 +8,7 @@ import re
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from leporello.store.protocol import Artifact
+from leporello.store.records import Artifact
 from leporello.store.sqlite.part import Part, column_text, find, number_of, opened
 
 if TYPE_CHECKING:

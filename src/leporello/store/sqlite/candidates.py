@@ -9,7 +9,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
-from leporello.store.protocol import Candidates
+from leporello.store.records import Candidates
 from leporello.store.search.scan import as_candidate
 from leporello.store.sqlite.part import column_text, find, number_of
 from leporello.store.sqlite.reading import load
@@ -17,7 +17,7 @@ from leporello.store.sqlite.reading import load
 if TYPE_CHECKING:
     import sqlite3
 
-    from leporello.store.protocol import SearchFilter, Stored
+    from leporello.store.records import SearchFilter, Stored
 
 SCANNED: Final = 4_000  # hits that are looked at, newest first, for those that pass a filter
 SCORED: Final = 12_000  # hits whose score is worked out, the newest ones

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import sqlite3
 import zlib
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.errors import StoreError
 from leporello.store.codec import UNREADABLE, content_hash, decode, is_canonical, next_chain, payload_keys, verbatim
-from leporello.store.protocol import Finding
-from leporello.store.sqlite.forking import counted
+from leporello.store.records import Finding
+from leporello.store.sqlite.copies import write_copy
+from leporello.store.sqlite.counters import counted
 from leporello.store.sqlite.part import Conversation, Part, find
 from leporello.store.sqlite.reading import load_payloads
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Iterator
 
 
@@ -26,22 +25,10 @@ class Care(Part):
     def backup(self, path: str) -> None:
         """Write a consistent copy while in use; an existing file is not overwritten."""
         target = Path(path).expanduser().absolute()
-        part = target.with_name(target.name + ".part")
         if target.exists():
             raise StoreError("there is a file already.", place=str(target), hint="Name another file for the backup.")
-        try:
-            target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))
-            with self._db.plain() as connection, closing(sqlite3.connect(part)) as copy:
-                connection.backup(copy)
-                copy.execute("PRAGMA journal_mode = DELETE")
-            part.rename(target)
-        except OSError as error:
-            raise StoreError(
-                f"the backup cannot be written ({error.strerror}).", place=str(target), hint="Check folder and disk."
-            ) from error
-        finally:
-            part.unlink(missing_ok=True)
+        with self._db.plain() as connection:
+            write_copy(connection, target)
 
     def check_chain(self, conversation: str, *, owner: str = "") -> list[Finding]:
         """Prove that a conversation's messages are all there, unchanged and in order, across deletions."""

@@ -1,4 +1,4 @@
-"""Deleting messages on purpose: by conversation, by range, by age.
+"""Deleting messages on purpose: by conversation and by range.
 
 What is deleted is hidden first: its rows move to a conversation that nobody can name, and a tombstone takes their place
 and carries the chain over the gap, so that the rest can still be proven. Then the rows are removed in short
@@ -13,26 +13,23 @@ from uuid import uuid4
 
 from leporello.errors import StoreError
 from leporello.store.codec import payload_keys
-from leporello.store.protocol import ROOT, Deletion
+from leporello.store.records import ROOT, Deletion
 from leporello.store.search.prepare import prepared_text
-from leporello.store.sqlite.forking import recount
+from leporello.store.sqlite.counters import recount
+from leporello.store.sqlite.current_window import current_window, last_request, tops_of
 from leporello.store.sqlite.index import make_index, row_text, take_from_index
 from leporello.store.sqlite.nodes import reachable
 from leporello.store.sqlite.part import (
     Conversation,
     Part,
     add_branch,
-    checked,
     chunks,
     find,
-    is_time,
     placeholders,
     set_setting,
     setting,
 )
-from leporello.store.sqlite.path import head_of
 from leporello.store.sqlite.reading import load_readable
-from leporello.store.sqlite.window_rows import current_window, last_request, tops_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -41,7 +38,6 @@ if TYPE_CHECKING:
 BATCH: Final = 200
 _ATTEMPTS: Final = 3
 _COUNTED_AT_ONCE: Final = 50  # branches, in one transaction
-TOO_OLD: Final = "older than allowed"
 SLICE_ROWS: Final = 25
 SLICE_CHARACTERS: Final = 30_000  # a removal of so much text takes a few milliseconds
 HIDDEN: Final = b""
@@ -99,39 +95,7 @@ class Deletions(Part):
             self._delete_whole(conversation, owner, reason)
         elif not dry_run:
             self._delete_range(conversation, owner, numbers, reason)
-        seqs = [seq for _, seq in numbers]
-        return Deletion(
-            conversation=conversation,
-            owner=owner,
-            messages=len(numbers),
-            first_seq=min(seqs, default=0),
-            last_seq=max(seqs, default=0),
-            whole=whole,
-        )
-
-    def gc(self, *, older_than: float, owner: str | None = None, dry_run: bool = False) -> list[Deletion]:
-        """Delete what is older than so many seconds: whole conversations, and the oldest messages of the others.
-
-        Of a conversation that stays, branches on which nothing was said since then go first, unless the head or another
-        one that stays goes on from them. Messages that the current window of the head shows stay, and so do its system
-        messages.
-        """
-        cutoff = self._clock() - older_than
-        with self._db.read() as connection:
-            planned = [plan for plan in _outdated(connection, cutoff, owner) if plan is not None]
-            whole = {(key, who) for key, who, first, _ in planned if first is None}
-            idle = [(key, who, *_idle(connection, number, cutoff)) for key, who, number in _forked(connection, owner)]
-        return [
-            *(
-                self._delete_branches(key, who, branches, numbers, dry_run=dry_run)
-                for key, who, branches, numbers in idle
-                if branches and (key, who) not in whole
-            ),
-            *(
-                self.delete(key, owner=who, last=last, first=first, reason=TOO_OLD, dry_run=dry_run)
-                for key, who, first, last in planned
-            ),
-        ]
+        return described(conversation, owner, numbers, whole=whole)
 
     def remove_slice(self, hidden: Hidden) -> bool:
         """Remove some rows of a hidden conversation, and finally the conversation; return whether it is gone."""
@@ -150,57 +114,58 @@ class Deletions(Part):
                 return False
             return _forget(connection, hidden.id)
 
+    def remove(self, hidden: Hidden | None) -> None:
+        """Remove a hidden conversation."""
+        while hidden and not self.remove_slice(hidden):
+            pass
+
     def _delete_whole(self, conversation: str, owner: str, reason: str) -> None:
         with self._db.write() as connection:
             found = find(connection, conversation, owner)
             hidden = _hide_whole(connection, found, conversation, reason, self._clock()) if found else None
-        while hidden and not self.remove_slice(hidden):
-            pass
-
-    def _delete_branches(
-        self, conversation: str, owner: str, branches: Sequence[int], numbers: list[tuple[int, int]], *, dry_run: bool
-    ) -> Deletion:
-        """Delete branches that no other one goes on from, with the messages that were said on them."""
-        for start in range(0, len(branches) if not dry_run else 0, BATCH):
-            batch = branches[start : start + BATCH]
-            with self._db.write() as connection:
-                found = find(connection, conversation, owner)
-                hidden = _hide_branches(connection, found, batch, self._clock()) if found else None
-            while hidden and not self.remove_slice(hidden):
-                pass
-        seqs = [seq for _, seq in numbers]
-        return Deletion(
-            conversation=conversation,
-            owner=owner,
-            messages=len(numbers),
-            first_seq=min(seqs, default=0),
-            last_seq=max(seqs, default=0),
-            whole=False,
-        )
+        self.remove(hidden)
 
     def _delete_range(self, conversation: str, owner: str, numbers: list[tuple[int, int]], reason: str) -> None:
+        after: int | None = None
         for start in range(0, len(numbers), BATCH):
             batch = [number for number, _ in numbers[start : start + BATCH]]
+            hidden = None
             with self._db.write() as connection:
                 found = find(connection, conversation, owner)
-                hidden = _hide_range(connection, found, batch, reason, self._clock()) if found else None
-            while hidden and not self.remove_slice(hidden):
-                pass
-        if not numbers:
-            return
-        for attempt in range(_ATTEMPTS):
-            with self._db.read() as connection:
-                state, nodes = _unshown(connection, conversation, owner, numbers[0][1], numbers[-1][1])
-            with self._db.write() as connection:
-                now, _ = _unshown(connection, conversation, owner)
-                if now == state or attempt == _ATTEMPTS - 1:  # others may have folded meanwhile
-                    _drop(connection, conversation, owner, nodes if now == state else [])
-                    break
-        after: int | None = 0
+                if found:
+                    hidden = hide_range(connection, found, batch, reason, self._clock())
+                    after = recount(connection, found.id, most=_COUNTED_AT_ONCE)
+            self.remove(hidden)
         while after is not None:
             with self._db.write() as connection:
                 found = find(connection, conversation, owner)
                 after = recount(connection, found.id, after=after, most=_COUNTED_AT_ONCE) if found else None
+        if numbers:
+            self._drop_unshown(conversation, owner, numbers[0][1], numbers[-1][1])
+
+    def _drop_unshown(self, conversation: str, owner: str, first: int, last: int) -> None:
+        """Remove summaries over deleted messages that no branch shows; looked for before the lock is taken."""
+        for attempt in range(_ATTEMPTS):
+            with self._db.read() as connection:
+                state, nodes = _unshown(connection, conversation, owner, first, last)
+            with self._db.write() as connection:
+                unchanged = _unshown(connection, conversation, owner)[0] == state
+                if unchanged or attempt == _ATTEMPTS - 1:  # others may have folded meanwhile
+                    _drop(connection, conversation, owner, nodes if unchanged else [])
+                    return
+
+
+def described(conversation: str, owner: str, numbers: list[tuple[int, int]], *, whole: bool = False) -> Deletion:
+    """Describe the deletion of messages, which are given by number and seq."""
+    seqs = [seq for _, seq in numbers]
+    return Deletion(
+        conversation=conversation,
+        owner=owner,
+        messages=len(numbers),
+        first_seq=min(seqs, default=0),
+        last_seq=max(seqs, default=0),
+        whole=whole,
+    )
 
 
 def hidden_conversation(connection: sqlite3.Connection, origin: int, owner: str, now: float, *, wait: float = 0) -> int:
@@ -225,97 +190,6 @@ def _chosen(
         f"SELECT id, seq FROM messages WHERE conversation = ? AND seq BETWEEN ? AND ?{kinds} ORDER BY seq",
         (found.id, first, last),
     ).fetchall()
-
-
-def _outdated(
-    connection: sqlite3.Connection, cutoff: float, owner: str | None
-) -> list[tuple[str, str, int | None, int | None] | None]:
-    """Return key, owner and range of what is older than a moment; no range means everything."""
-    where = "" if owner is None else " AND owner = ?"
-    rows = connection.execute(
-        f"SELECT key, owner, id, updated FROM conversations WHERE deleted IS NULL{where} ORDER BY id",
-        () if owner is None else (checked(owner),),
-    ).fetchall()
-    return [_oldest_prefix(connection, cutoff, *row) for row in rows]
-
-
-def _forked(connection: sqlite3.Connection, owner: str | None) -> list[tuple[str, str, int]]:
-    """Return key, owner and number of the conversations with several branches."""
-    where = "" if owner is None else " AND owner = ?"
-    return connection.execute(
-        "SELECT key, owner, id FROM conversations c WHERE deleted IS NULL"
-        f" AND EXISTS (SELECT 1 FROM branches b WHERE b.conversation = c.id AND b.id <> ?){where} ORDER BY id",
-        (ROOT,) if owner is None else (ROOT, checked(owner)),
-    ).fetchall()
-
-
-def _idle(connection: sqlite3.Connection, conversation: int, cutoff: float) -> tuple[list[int], list[tuple[int, int]]]:
-    """Return the branches that nothing was said on since a moment, and their messages by number and seq."""
-    rows = connection.execute(
-        "SELECT id, parent, used FROM branches WHERE conversation = ? ORDER BY id DESC", (conversation,)
-    ).fetchall()
-    parents = {branch: parent for branch, parent, _ in rows}
-    needed = {ROOT}
-    for branch in [head_of(connection, conversation), *(branch for branch, _, used in rows if used >= cutoff)]:
-        above: int | None = branch
-        while above is not None and above not in needed:
-            needed.add(above)
-            above = parents.get(above)
-    idle = [branch for branch, _, _ in rows if branch not in needed]
-    numbers = [
-        row
-        for chunk in chunks(idle)
-        for row in connection.execute(
-            f"SELECT id, seq FROM messages WHERE conversation = ? AND kind = 0 AND branch IN ({placeholders(chunk)})",
-            (conversation, *chunk),
-        )
-    ]
-    return idle, numbers
-
-
-def _hide_branches(
-    connection: sqlite3.Connection, found: Conversation, branches: Sequence[int], now: float
-) -> Hidden | None:
-    """Hide the messages of branches, and remove the branches; those that somebody went on from meanwhile stay."""
-    used = {row[0] for row in connection.execute("SELECT parent FROM branches WHERE conversation = ?", (found.id,))}
-    gone = [branch for branch in branches if branch not in used - set(branches) and branch != found.head]
-    within = f"conversation = ? AND branch IN ({placeholders(gone)})"
-    rows = connection.execute(f"SELECT id FROM messages WHERE {within} AND kind = 0", (found.id, *gone)).fetchall()
-    numbers = [number for (number,) in rows]
-    hidden = _hide_range(connection, found, numbers, TOO_OLD, now, count=False) if numbers else None
-    for table in ("windows", "handed_out", "leases"):
-        connection.execute(f"DELETE FROM {table} WHERE {within}", (found.id, *gone))
-    connection.execute(
-        f"DELETE FROM branches WHERE conversation = ? AND id IN ({placeholders(gone)})", (found.id, *gone)
-    )
-    connection.execute("UPDATE conversations SET messages = messages - ? WHERE id = ?", (len(numbers), found.id))
-    return hidden
-
-
-def _oldest_prefix(
-    connection: sqlite3.Connection, cutoff: float, key: str, owner: str, number: int, updated: float
-) -> tuple[str, str, int | None, int | None] | None:
-    young = connection.execute(
-        "SELECT min(seq) FROM messages WHERE conversation = ? AND kind = 0 AND time >= ?", (number, cutoff)
-    ).fetchone()[0]
-    if young is None:
-        return (key, owner, None, None) if is_time(updated) and updated < cutoff else None
-    shown = _first_shown(connection, number)
-    last = (young if shown is None else min(young, shown)) - 1
-    old = connection.execute(
-        "SELECT 1 FROM messages WHERE conversation = ? AND kind = 0 AND seq <= ? LIMIT 1", (number, last)
-    ).fetchone()
-    return (key, owner, 1, last) if old else None
-
-
-def _first_shown(connection: sqlite3.Connection, conversation: int) -> int | None:
-    """Return the lowest seq of the messages in the current window of the head."""
-    window = current_window(connection, conversation, head_of(connection, conversation))
-    ids = [int(item["m"][1:]) for item in window.items if "m" in item]
-    seqs = [
-        connection.execute("SELECT seq FROM messages WHERE id = ? AND kind = 0", (number,)).fetchone() for number in ids
-    ]
-    return min((row[0] for row in seqs if row), default=None)
 
 
 def hide(connection: sqlite3.Connection, found: Conversation, now: float) -> Hidden:
@@ -350,14 +224,12 @@ def _hide_whole(connection: sqlite3.Connection, found: Conversation, key: str, r
     return hidden
 
 
-def _hide_range(
+def hide_range(
     connection: sqlite3.Connection,
     found: Conversation,
     numbers: Sequence[int],
     reason: str,
     now: float,
-    *,
-    count: bool = True,
 ) -> Hidden:
     """Move messages to a hidden conversation, and put tombstones in their place."""
     hidden = Hidden(hidden_conversation(connection, found.id, found.owner, now), found.id, found.owner)
@@ -378,8 +250,6 @@ def _hide_range(
             (hidden.id, found.id, *numbers),
         )
     connection.execute(f"DELETE FROM pins WHERE conversation = ? AND message {within}", (found.id, *numbers))
-    if count:
-        recount(connection, found.id, most=_COUNTED_AT_ONCE)
     connection.execute("UPDATE conversations SET revision = revision + 1 WHERE id = ?", (found.id,))
     return hidden
 

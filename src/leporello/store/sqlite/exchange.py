@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from leporello.errors import StoreError
 from leporello.store.codec import HASH_SIZE, next_chain, verbatim
-from leporello.store.protocol import ROOT
+from leporello.store.records import ROOT
+from leporello.store.sqlite.branch_path import Fork
+from leporello.store.sqlite.counters import recount
 from leporello.store.sqlite.deletion import Hidden, hidden_conversation, hide
-from leporello.store.sqlite.forking import recount
 from leporello.store.sqlite.part import (
     Conversation,
     add_branch,
@@ -32,7 +33,6 @@ from leporello.store.sqlite.part import (
     time_of,
     to_json,
 )
-from leporello.store.sqlite.path import Fork
 from leporello.store.sqlite.purging import Purging
 from leporello.store.sqlite.reading import load
 from leporello.store.sqlite.writing import NewRow, call_names, insert_rows, prepare
@@ -358,15 +358,19 @@ def _are_branches(branches: Any, head: Any, pins: Any) -> bool:
     for branch in branches if isinstance(branches, list) else ():
         if not isinstance(branch, dict) or not _is_count(branch.get("id")) or branch["id"] in known:
             return False
-        parent, place, seq = branch.get("parent"), branch.get("place"), branch.get("seq")
-        rooted = parent is None and (branch["id"] == ROOT or bool(known))
-        sound = place is None or (
-            isinstance(place, (int, float)) and not isinstance(place, bool) and abs(place) < _MOST
-        )
-        if not rooted and not (_is_count(parent) and parent in known and sound and _is_count(seq, least=0)):
+        if not (branch["id"] == ROOT or known) or not (branch.get("parent") is None or _is_fork(branch, known)):
             return False
         known.add(branch["id"])
     return ROOT in known and _is_count(head) and head in known and isinstance(pins, list) and all(map(_is_count, pins))
+
+
+def _is_fork(branch: dict[str, Any], known: set[int]) -> bool:
+    """Tell whether a branch says properly where it was forked, from one that was made before it."""
+    parent, place = branch["parent"], branch.get("place")
+    number = isinstance(place, (int, float)) and not isinstance(place, bool)
+    behind = place is None or (number and abs(place) < _MOST)
+    earlier = _is_count(parent) and parent in known and parent < branch["id"]
+    return earlier and behind and _is_count(branch.get("seq"), least=0)
 
 
 def _is_count(value: Any, least: int = 1) -> bool:

@@ -8,8 +8,8 @@ import json
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.store.known import HandedOut, Row
+from leporello.store.sqlite.branch_path import on_path, path_of, rows_on
 from leporello.store.sqlite.part import chunks, placeholders
-from leporello.store.sqlite.path import on_path, path_of, rows_on
 
 if TYPE_CHECKING:
     import sqlite3

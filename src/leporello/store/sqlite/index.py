@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from leporello.errors import StoreError
-from leporello.store.protocol import Finding
+from leporello.store.records import Finding
 from leporello.store.search.prepare import FTS_DDL, PREPARE_VERSION, prepared_text
 from leporello.store.sqlite.candidates import Match, conversation_term, matching, owner_term, term_count
 from leporello.store.sqlite.part import Part, column_text, find, set_setting, setting
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Sequence
 
-    from leporello.store.protocol import Candidates, SearchFilter
+    from leporello.store.records import Candidates, SearchFilter
     from leporello.store.sqlite.part import Conversation
 
 CATCH_UP: Final = 50  # messages of an outdated index that each write brings up to date

@@ -1,28 +1,20 @@
-"""Messages: appended, recognised, read."""
+"""What was said, stored: appended by a host that knows what is new, or recognised in its whole list."""
 
 # ruff: noqa: S608 - statements are put together from constants; values are always bound
 
 from __future__ import annotations
 
-from itertools import accumulate
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from leporello.messages import fingerprint
 from leporello.store.match import full_plan
-from leporello.store.protocol import Ingested
 from leporello.store.quick import RUN, extended, quick_plan, remembered
-from leporello.store.seen import raw_calls
-from leporello.store.sqlite.forking import (
-    fork_at,
-    goes_on,
-    known_branch,
-    newest_branches,
-    renumber,
-    replace_rows,
-    set_head,
-)
+from leporello.store.records import Ingested
+from leporello.store.sqlite.branch_path import path_of, rows_on
+from leporello.store.sqlite.branches import fork_at, goes_on, known_branch, newest_branches, set_head
 from leporello.store.sqlite.history import SQLiteHistory
 from leporello.store.sqlite.part import (
+    NEW,
     Conversation,
     Part,
     by_number,
@@ -33,37 +25,31 @@ from leporello.store.sqlite.part import (
     placeholders,
     to_json,
 )
-from leporello.store.sqlite.path import is_on, on_path, path_of, rows_on
+from leporello.store.sqlite.places import renumber
 from leporello.store.sqlite.reading import load
 from leporello.store.sqlite.windows import write_request
-from leporello.store.sqlite.writing import are_named, call_names, insert, prepare
+from leporello.store.sqlite.writing import are_named, call_names, insert, prepare, replace_rows
 
 if TYPE_CHECKING:
     import sqlite3
     from collections import OrderedDict
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Sequence
 
     from leporello.messages import Message
     from leporello.store.known import Origins, Plan
-    from leporello.store.protocol import Request, Stored
     from leporello.store.quick import Reading, Version
-    from leporello.store.sqlite.path import Path
+    from leporello.store.records import Request
     from leporello.store.sqlite.writing import Prepared
-
-PAGE: Final = 256
-PAGE_CHARACTERS: Final = 8 * 1024 * 1024
-"""How many messages are read at once, and how much text in them."""
 
 REMEMBERED: Final = 256
 MOST_TRIED: Final = 8
 """Branches that are looked at for a list that does not go on from the head, the newest first."""
 _K = TypeVar("_K")
 _V = TypeVar("_V")
-_NEW = Conversation(id=0, owner="", next_seq=1, chain=b"", revision=0, ended=False)
 
 
 class Messages(Part):
-    """What was said."""
+    """Storing what was said."""
 
     _readings: OrderedDict[tuple[str, str, int], Reading]
     """What is remembered of the lists that were stored since this store was opened, by branch."""
@@ -134,7 +120,7 @@ class Messages(Part):
         """
         settle = full if settle is None else settle
         with self._db.read() as connection:
-            found = find(connection, conversation, owner) or _NEW
+            found = find(connection, conversation, owner) or NEW
             reading = self._readings.get((owner, conversation, branch or found.head))
             on, plan = _plan(connection, found, branch, messages, reading, quick=not full, settle=settle)
         version = found.version
@@ -180,73 +166,6 @@ class Messages(Part):
             )
         self._remember((owner, conversation, on), None)
 
-    def get(self, ids: Iterable[str], *, owner: str = "", branch: int | None = None) -> dict[str, Stored]:
-        """Fetch messages by id; unknown ids, and those of other owners, are left out."""
-        numbers = [number for id_ in ids if (number := number_of(id_, "m")) is not None]
-        with self._db.read() as connection:
-            return {stored.id: stored for stored in load(connection, numbers, owner=owner, branch=branch).values()}
-
-    def messages(
-        self,
-        conversation: str,
-        *,
-        owner: str = "",
-        branch: int | None = None,
-        first: int | None = None,
-        last: int | None = None,
-        superseded: bool = False,
-        system: bool = False,
-        newest_first: bool = False,
-        by_arrival: bool = False,
-    ) -> Iterator[Stored]:
-        """Read the messages on the path of a branch in order, by a range of seq.
-
-        With `superseded` those that are not on the path too: a replaced one before the one that took its place. With
-        `system` also the system messages, before all others; `by_arrival` in the order of seq. They are read in pages;
-        what is stored meanwhile behind the reader may be among them.
-        """
-        if first is None and last is None and not (superseded or system or by_arrival):
-            return self._pages(conversation, owner, branch, newest_first=newest_first)
-        with self._db.read() as connection:
-            found = find(connection, conversation, owner) or _NEW
-            on, values = ("", ()) if superseded else on_path(path_of(connection, found.id, branch or found.head))
-            where = "" if superseded else f" AND (kind = 1 OR {on})"
-            rows = connection.execute(
-                f"SELECT id, size FROM messages WHERE conversation = ? AND seq BETWEEN ? AND ?{where}"
-                f"{'' if system else ' AND kind = 0'} ORDER BY {'seq' if by_arrival else 'kind DESC, place, id'}",
-                (found.id, first or 0, found.next_seq if last is None else last, *values),
-            ).fetchall()
-        return self._listed(rows[::-1] if newest_first else rows, branch)
-
-    def newest(self, conversation: str, *, owner: str = "", branch: int | None = None) -> str | None:
-        """Return the id of the newest message of a branch that is no system message; None when there is none."""
-        with self._db.read() as connection:
-            found = find(connection, conversation, owner)
-            rows = SQLiteHistory(connection, found.id, branch or found.head).newest(1) if found else []
-        return f"m{rows[0].id}" if rows else None
-
-    def neighbours(self, ids: Iterable[str], *, before: int, after: int, owner: str = "") -> list[Stored]:
-        """Return messages with those around each, on the path of the head or else of its own branch; each once."""
-        numbers = [number for id_ in ids if (number := number_of(id_, "m")) is not None]
-        with self._db.read() as connection:
-            found = [each for number in numbers for each in _with_neighbours(connection, number, before, after)]
-            return list(load(connection, list(dict.fromkeys(found)), owner=owner).values())
-
-    def asking(
-        self, conversation: str, tools: Collection[str], *, owner: str = "", branch: int | None = None
-    ) -> tuple[str, ...]:
-        """Return the ids of a call of these tools that waits for its result, and of what led to it in its turn."""
-        with self._db.read() as connection:
-            found = find(connection, conversation, owner)
-            if found is None:
-                return ()
-            path = path_of(connection, found.id, branch or found.head)
-            turn = _newest_turn(rows_on(connection, found.id, path, "id, role, tool", newest_first=True))
-            calling = next((row for row in turn if row[1] == "assistant"), None)
-            if calling is None or not _waits(connection, calling[0], turn.index(calling), tools):
-                return ()
-        return tuple(f"m{id_}" for id_, role, tool in turn if role == "user" or not _is_apart(tool, tools))
-
     def _store(
         self,
         conversation: str,
@@ -278,11 +197,9 @@ class Messages(Part):
                     set_head(connection, now.id, on)
             rows = [(prepared[addition.index], addition.place) for addition in plan.added]
             numbers = insert(connection, now, rows, self._clock(), on)
-            revision: int = connection.execute("SELECT revision FROM conversations WHERE id = ?", (now.id,)).fetchone()[
-                0
-            ]
+            version = by_number(connection, now.id).version
         stored = dict(zip((addition.index for addition in plan.added), numbers, strict=True))
-        return plan, stored, (now.id, revision), on
+        return plan, stored, version, on
 
     def _remember(self, key: tuple[str, str, int], reading: Reading | None) -> None:
         """Keep what was read from a list for the next time; of many conversations, the last ones."""
@@ -301,70 +218,6 @@ class Messages(Part):
             calls = " AND role = 'assistant' AND call_key IS NOT NULL"
             rows = rows_on(connection, found.id, path, "id", calls, newest_first=True, limit=2)
             return call_names([stored.message for stored in load(connection, [id_ for (id_,) in rows]).values()])
-
-    def _pages(self, conversation: str, owner: str, branch: int | None, *, newest_first: bool) -> Iterator[Stored]:
-        """Read the messages of a path page by page."""
-        sign, place = ("<", float("inf")) if newest_first else (">", float("-inf"))
-        number = 0
-        while True:
-            with self._db.read() as connection:
-                found = find(connection, conversation, owner) or _NEW
-                path = path_of(connection, found.id, branch or found.head)
-                rows = list(
-                    rows_on(
-                        connection,
-                        found.id,
-                        path,
-                        "id, size, place",
-                        f" AND (place, id) {sign} (?, ?)",
-                        (place, number),
-                        newest_first=newest_first,
-                        limit=PAGE,
-                    )
-                )
-                length = _page_length(rows)
-                page = load(connection, [row[0] for row in rows[:length]], branch=branch)
-            yield from page.values()
-            if len(rows) < PAGE and length >= len(rows):
-                return
-            number, _, place = rows[length - 1]
-
-    def _listed(self, rows: list[tuple[int, int]], branch: int | None) -> Iterator[Stored]:
-        start = 0
-        while start < len(rows):
-            ahead = rows[start : start + PAGE]
-            numbers = [number for number, _ in ahead[: _page_length(ahead)]]
-            start += len(numbers)
-            with self._db.read() as connection:
-                page = load(connection, numbers, branch=branch)
-            yield from page.values()
-
-
-def _newest_turn(newest_first: Iterable[tuple[int, str, str]]) -> list[tuple[int, str, str]]:
-    """Return number, role and tools of the messages back to the newest one of the user."""
-    turn = []
-    for row in newest_first:
-        turn.append(row)
-        if row[1] == "user":
-            break
-    return turn
-
-
-def _waits(connection: sqlite3.Connection, calling: int, results: int, tools: Collection[str]) -> bool:
-    """Tell whether a message with so many results behind it calls one of the tools, and has more calls than these."""
-    names = [name for _, name, _ in raw_calls(load(connection, [calling])[calling].message)]
-    return len(names) > results and not _is_apart(" ".join(names), tools)
-
-
-def _is_apart(tool: str, tools: Collection[str]) -> bool:
-    """Tell whether none of these tools is called, or answers, in a message."""
-    return not any(name in tools for name in tool.split())
-
-
-def _page_length(rows: Sequence[tuple[int, int, *tuple[Any, ...]]]) -> int:
-    """Return how many of the next rows (id, size, …) are read at once: at least one, fewer of very long ones."""
-    sizes = accumulate(row[1] for row in rows)
-    return max(1, sum(size <= PAGE_CHARACTERS for size in sizes))
 
 
 def _keep(memory: OrderedDict[_K, _V], key: _K, value: _V) -> None:
@@ -451,32 +304,3 @@ def _made(
             )
         )
     return [(mark, numbers) for mark, numbers in listed if len(numbers) != 1 or kept.get(numbers[0]) != mark]
-
-
-def _with_neighbours(connection: sqlite3.Connection, number: int, before: int, after: int) -> list[int]:
-    """Return the numbers of a message and of those around it, in order; a system message stands alone."""
-    row = connection.execute(
-        "SELECT m.conversation, m.place, m.kind, m.branch, m.seq, m.gone, c.head FROM messages m"
-        " JOIN conversations c ON c.id = m.conversation WHERE m.id = ?",
-        (number,),
-    ).fetchone()
-    if row is None:
-        return []
-    conversation, place, kind, own, seq, gone, head = row
-    if kind:
-        return [number]
-    path = path_of(connection, conversation, head)
-    if not is_on(path, own, place, seq, gone):
-        path = path_of(connection, conversation, own)
-    earlier = _beside(connection, conversation, path, place, before, later=False)
-    return [*earlier, number, *_beside(connection, conversation, path, place, after, later=True)]
-
-
-def _beside(
-    connection: sqlite3.Connection, conversation: int, path: Path, place: float, count: int, *, later: bool
-) -> list[int]:
-    """Return the messages next to a place on a path, in order."""
-    where = f" AND place {'>' if later else '<'} ?"
-    rows = rows_on(connection, conversation, path, "id", where, (place,), newest_first=not later, limit=count)
-    numbers = [id_ for (id_,) in rows]
-    return numbers if later else numbers[::-1]

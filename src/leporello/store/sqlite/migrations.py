@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import glob
-import os
 import sqlite3
 import time
-from contextlib import closing
 from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from leporello.errors import StoreError
+from leporello.store.sqlite.copies import copy_before, write_copy
 from leporello.store.sqlite.index import ensure_index
 
 if TYPE_CHECKING:
@@ -72,35 +70,14 @@ def migrate(connection: sqlite3.Connection, place: str, *, busy_seconds: float, 
         raise
 
 
-def copies_of(path: Path) -> list[Path]:
-    """Return the copies of a file that were kept before it was brought up to date."""
-    return sorted(path.parent.glob(f"{glob.escape(path.name)}.schema-*.bak"))
-
-
 def _keep_copy(connection: sqlite3.Connection, path: Path) -> None:
     """Copy a file that has messages of an earlier schema; one that another process brings up to date is left out."""
     version = _version(connection)
-    kept = path.with_name(f"{path.name}.schema-{version}.bak")
+    kept = copy_before(path, version)
     current = version in (0, max(versions()))
     if current or kept.exists() or connection.execute("SELECT 1 FROM messages LIMIT 1").fetchone() is None:
         return
-    part = kept.with_name(f"{kept.name}.{os.getpid()}.part")
-    try:
-        os.close(os.open(part, os.O_CREAT | os.O_TRUNC | os.O_RDWR, 0o600))
-        with closing(sqlite3.connect(part)) as copy:
-            connection.backup(copy)
-            copy.execute("PRAGMA journal_mode = DELETE")
-            complete = _version(copy) == version
-        if complete:
-            part.rename(kept)
-    except OSError as error:
-        raise StoreError(
-            f"the file is of an earlier version, and no copy of it can be written ({error.strerror}).",
-            place=str(kept),
-            hint="Nothing was changed; check folder and disk.",
-        ) from error
-    finally:
-        part.unlink(missing_ok=True)
+    write_copy(connection, kept, lambda copy: _version(copy) == version)
 
 
 def statements(script: str) -> Iterator[str]:

@@ -8,7 +8,8 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import StoreError
-from leporello.store.protocol import Cover, Covered, Level, Node
+from leporello.store.records import Cover, Covered, Level, Node
+from leporello.store.sqlite.current_window import current_window, tops_of
 from leporello.store.sqlite.part import (
     Part,
     checked,
@@ -21,7 +22,6 @@ from leporello.store.sqlite.part import (
     to_blob,
     to_json,
 )
-from leporello.store.sqlite.window_rows import current_window, tops_of
 
 if TYPE_CHECKING:
     import sqlite3

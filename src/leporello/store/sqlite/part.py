@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.errors import StoreError
-from leporello.store.protocol import ROOT
+from leporello.store.records import ROOT
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Callable, Iterator, Sequence
 
+    from leporello.store.sqlite.branch_path import Fork
     from leporello.store.sqlite.connection import Database
-    from leporello.store.sqlite.path import Fork
 
 CHUNK: Final = 400  # values in one IN (...)
 LATEST: Final = 1e11  # seconds since the epoch: the year 5138
@@ -45,6 +45,8 @@ class Conversation:
         return self.id, self.revision
 
 
+NEW: Final = Conversation(id=0, owner="", next_seq=1, chain=b"", revision=0, ended=False)
+"""A conversation of which nothing is stored yet."""
 _COLUMNS = "id, owner, next_seq, chain, revision, ended IS NOT NULL, head"
 
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Final
 
-from leporello.store.protocol import PurgeStatus
-from leporello.store.sqlite.deletion import Deletions, Hidden, hide
-from leporello.store.sqlite.migrations import copies_of
+from leporello.store.records import PurgeStatus
+from leporello.store.sqlite.copies import copies_of
+from leporello.store.sqlite.deletion import Hidden, hide
 from leporello.store.sqlite.overwriting import overwrite, pages_with_remains, still_there
 from leporello.store.sqlite.part import by_number, set_setting, setting
+from leporello.store.sqlite.retention import Retention
 
 if TYPE_CHECKING:
     import sqlite3
@@ -33,7 +34,7 @@ _LONG_PAUSE: Final = 0.05
 _STRUCTURE_ROW: Final = 10  # where FTS5 keeps the list of its segments
 
 
-class Purging(Deletions):
+class Purging(Retention):
     """Making sure that what was deleted is gone."""
 
     def purge(self, *, seconds: float | None = None) -> PurgeStatus:

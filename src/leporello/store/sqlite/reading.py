@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.errors import StoreError
 from leporello.store.codec import UNREADABLE, decode, payload_keys
-from leporello.store.protocol import Stored
+from leporello.store.records import Stored
+from leporello.store.sqlite.branch_path import is_on, path_of
 from leporello.store.sqlite.part import chunks, placeholders, time_of
-from leporello.store.sqlite.path import is_on, path_of
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Sequence
 
     from leporello.messages import Message
-    from leporello.store.sqlite.path import Path
+    from leporello.store.sqlite.branch_path import BranchPath
 
 _COLUMNS = (
     "m.id, c.key, m.seq, m.place, m.role, m.name, m.tool, m.time, m.tokens, m.fingerprint, m.gone, m.kind,"
@@ -43,7 +43,7 @@ def load(
         rows.update((row[0], row) for row in found)
     wanted = [rows[id_] for id_ in ids if id_ in rows and owner in {None, rows[id_][-1]}]
     payloads = load_payloads(connection, [row[12] for row in wanted])
-    paths: dict[int, Path] = {}
+    paths: dict[int, BranchPath] = {}
     for row in wanted:
         conversation, head = row[15], row[16]
         if conversation not in paths:
@@ -84,7 +84,7 @@ def _decoded(number: int, body: bytes, refs: str | None, payloads: dict[bytes, b
         ) from error
 
 
-def _stored(row: tuple[Any, ...], payloads: dict[bytes, bytes], path: Path) -> Stored:
+def _stored(row: tuple[Any, ...], payloads: dict[bytes, bytes], path: BranchPath) -> Stored:
     id_, key, seq, place, role, name, tool, time, tokens, fingerprint, gone, kind, refs, body, branch, *_ = row
     return Stored(
         id=f"m{id_}",

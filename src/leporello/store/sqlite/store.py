@@ -7,14 +7,15 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from leporello.store.sqlite.artifacts import Artifacts
+from leporello.store.sqlite.branches import Branches
 from leporello.store.sqlite.care import Care
 from leporello.store.sqlite.connection import BUSY_SECONDS, Database
 from leporello.store.sqlite.conversations import Conversations
 from leporello.store.sqlite.exchange import Exchange
-from leporello.store.sqlite.forking import Branches
 from leporello.store.sqlite.index import Index
 from leporello.store.sqlite.messages import Messages
 from leporello.store.sqlite.nodes import Nodes
+from leporello.store.sqlite.transcript import Transcript
 from leporello.store.sqlite.windows import Windows
 from leporello.store.sqlite.work import Work
 
@@ -25,7 +26,9 @@ if TYPE_CHECKING:
     from typing import Self
 
 
-class SQLiteStore(Conversations, Branches, Messages, Nodes, Windows, Artifacts, Work, Index, Care, Exchange):
+class SQLiteStore(
+    Conversations, Branches, Messages, Transcript, Nodes, Windows, Artifacts, Work, Index, Care, Exchange
+):
     """Conversations in a SQLite file, or in memory when `path` is None."""
 
     def __init__(

@@ -13,16 +13,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import StaleWindowError
-from leporello.store.protocol import Request, Window
+from leporello.store.records import Request, Window
+from leporello.store.sqlite.current_window import current_window, folded_to, last_request, tops_of
 from leporello.store.sqlite.nodes import mark_used, reachable
 from leporello.store.sqlite.part import Part, find, opened, placeholders, to_json
-from leporello.store.sqlite.window_rows import current_window, folded_to, last_request, tops_of
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
-    from leporello.store.protocol import WindowItem
+    from leporello.store.records import WindowItem
 
 _COLUMNS = "number, time, reason, keep, added, usage, cost_usd, prefix, report"
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from leporello.store.protocol import Job
+from leporello.store.records import Job
 from leporello.store.sqlite.part import Part, find, opened, to_json
 
 if TYPE_CHECKING:

@@ -1,5 +1,7 @@
 """Messages as rows: everything about a message is worked out before the lock is taken, then written."""
 
+# ruff: noqa: S608 - statements are put together from constants; values are always bound
+
 from __future__ import annotations
 
 from datetime import UTC, datetime
@@ -10,8 +12,9 @@ from leporello.messages import role_of
 from leporello.store.codec import encode, next_chain, payload_keys
 from leporello.store.search.prepare import prepared_text
 from leporello.store.seen import raw_calls, see
+from leporello.store.sqlite.counters import count_in
 from leporello.store.sqlite.index import add_to_index, row_text
-from leporello.store.sqlite.part import column_text
+from leporello.store.sqlite.part import chunks, column_text, placeholders
 from leporello.tokens import count_message
 
 if TYPE_CHECKING:
@@ -160,14 +163,6 @@ def insert_rows(connection: sqlite3.Connection, conversation: Conversation, rows
     return numbers
 
 
-def count_in(connection: sqlite3.Connection, conversation: int, branch: int, messages: int, tokens: int) -> None:
-    """Add messages, and what they weigh, to what a branch counts."""
-    connection.execute(
-        "UPDATE branches SET messages = messages + ?, tokens = tokens + ? WHERE conversation = ? AND id = ?",
-        (messages, tokens, conversation, branch),
-    )
-
-
 def _payloads(row: Prepared) -> list[tuple[bytes, bytes]]:
     return [(key, row.encoded.payloads[key]) for key in payload_keys(row.encoded.refs)]
 
@@ -193,3 +188,19 @@ def columns_of(row: NewRow) -> tuple[Any, ...]:
         prepared.encoded.refs,
         prepared.encoded.body,
     )
+
+
+def replace_rows(
+    connection: sqlite3.Connection, conversation: int, branch: int, numbers: Sequence[int], seq: int
+) -> None:
+    """Note that messages of a branch were replaced by what is stored from this seq on."""
+    for chunk in chunks(numbers):
+        within = f"+conversation = ? AND +branch = ? AND +kind = 0 AND gone IS NULL AND id IN ({placeholders(chunk)})"
+        values = (conversation, branch, *chunk)
+        count, tokens = connection.execute(
+            f"SELECT count(*), coalesce(sum(tokens), 0) FROM messages WHERE {within}", values
+        ).fetchone()
+        connection.execute(f"UPDATE messages SET gone = ? WHERE {within}", (seq, *values))
+        count_in(connection, conversation, branch, -count, -tokens)
+    if numbers:
+        connection.execute("UPDATE conversations SET revision = revision + 1 WHERE id = ?", (conversation,))

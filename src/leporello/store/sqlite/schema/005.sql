@@ -38,8 +38,6 @@ CREATE TABLE messages_now (
     place REAL NOT NULL,
     gone INTEGER,
     kind INTEGER NOT NULL DEFAULT 0,
-    hidden INTEGER NOT NULL DEFAULT 0,
-    recorded INTEGER NOT NULL DEFAULT 0,
     time REAL NOT NULL,
     tokens INTEGER NOT NULL,
     size INTEGER NOT NULL,

@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from leporello.messages.fixed import FIXED_TEXTS
-from leporello.store.protocol import Window
+from leporello.store.records import Window
+from leporello.store.sqlite.branch_path import Fork, fork_of, path_of, rows_on
 from leporello.store.sqlite.part import chunks, number_of, placeholders
-from leporello.store.sqlite.path import Fork, fork_of, path_of, rows_on
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator, Sequence
 
-    from leporello.store.protocol import WindowItem
+    from leporello.store.records import WindowItem
 
 
 def last_request(connection: sqlite3.Connection, conversation: int) -> int:

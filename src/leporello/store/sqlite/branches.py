@@ -1,25 +1,24 @@
-"""Forks: a branch is one row, whatever it shares with its parent."""
+"""The branches of conversations: a fork is one row, whatever it shares with its parent. And what is pinned in them."""
 
 # ruff: noqa: S608 - statements are put together from constants; values are always bound
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from leporello.errors import StoreError
-from leporello.store.protocol import ROOT, BranchInfo
-from leporello.store.sqlite.part import Part, add_branch, chunks, find, number_of, opened, placeholders, time_of
-from leporello.store.sqlite.path import Fork, fork_of, is_on, path_of, rows_on
-from leporello.store.sqlite.window_rows import last_request
-from leporello.store.sqlite.writing import count_in
+from leporello.store.records import ROOT, BranchInfo
+from leporello.store.sqlite.branch_path import Fork, fork_of, is_on, path_of, rows_on
+from leporello.store.sqlite.counters import count_anew, count_forked
+from leporello.store.sqlite.current_window import last_request
+from leporello.store.sqlite.part import Part, add_branch, find, number_of, opened, time_of
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
+    from leporello.store.sqlite.branch_path import BranchPath
     from leporello.store.sqlite.part import Conversation
-    from leporello.store.sqlite.path import Path
 
 
 class Branches(Part):
@@ -167,9 +166,9 @@ def fork_at(
         number = last[0] + 1
         add_branch(connection, found.id, number, now, made)
     if seq == found.next_seq - 1:
-        _count_forked(connection, found.id, number, made)
+        count_forked(connection, found.id, number, made)
     else:
-        _count(connection, found.id, number)
+        count_anew(connection, found.id, number)
     set_head(connection, found.id, number if head else found.head)
     return number
 
@@ -185,107 +184,12 @@ def _is_unused(connection: sqlite3.Connection, conversation: int, branch: int) -
     )
 
 
-def replace_rows(
-    connection: sqlite3.Connection, conversation: int, branch: int, numbers: Sequence[int], seq: int
-) -> None:
-    """Note that messages of a branch were replaced by what is stored from this seq on."""
-    for chunk in chunks(numbers):
-        within = f"+conversation = ? AND +branch = ? AND +kind = 0 AND gone IS NULL AND id IN ({placeholders(chunk)})"
-        values = (conversation, branch, *chunk)
-        count, tokens = connection.execute(
-            f"SELECT count(*), coalesce(sum(tokens), 0) FROM messages WHERE {within}", values
-        ).fetchone()
-        connection.execute(f"UPDATE messages SET gone = ? WHERE {within}", (seq, *values))
-        count_in(connection, conversation, branch, -count, -tokens)
-    if numbers:
-        connection.execute("UPDATE conversations SET revision = revision + 1 WHERE id = ?", (conversation,))
-
-
-def recount(connection: sqlite3.Connection, conversation: int, *, after: int = 0, most: int = -1) -> int | None:
-    """Count the messages of a conversation anew, and those of its branches behind one; return the last one counted.
-
-    None when there are no more.
-    """
-    branches = connection.execute(
-        "SELECT id FROM branches WHERE conversation = ? AND id > ? ORDER BY id LIMIT ?", (conversation, after, most)
-    ).fetchall()
-    for (branch,) in branches:
-        _count(connection, conversation, branch)
-    connection.execute(
-        "UPDATE conversations SET messages = (SELECT count(*) FROM messages WHERE conversation = ?1 AND kind = 0)"
-        " WHERE id = ?1",
-        (conversation,),
-    )
-    return branches[-1][0] if most > 0 and len(branches) == most else None
-
-
-def counted(connection: sqlite3.Connection, conversation: int, branch: int) -> tuple[int, int]:
-    """Count the messages on the path of a branch, and what they weigh."""
-    count, tokens = 0, 0
-    for segment in path_of(connection, conversation, branch):
-        more, heavier = connection.execute(
-            "SELECT count(*), coalesce(sum(tokens), 0) FROM messages WHERE conversation = ? AND kind = 0"
-            f" AND {segment.condition}",
-            (conversation, *segment.values),
-        ).fetchone()
-        count, tokens = count + more, tokens + heavier
-    return count, tokens
-
-
-def _count_forked(connection: sqlite3.Connection, conversation: int, branch: int, fork: Fork) -> None:
-    """Count what a new branch shares with its parent: all but what stands behind the fork."""
-    path = path_of(connection, conversation, fork.parent)
-    left = [each for (each,) in rows_on(connection, conversation, path, "tokens", " AND place > ?", (fork.place,))]
-    connection.execute(
-        "UPDATE branches SET (messages, tokens) = (SELECT p.messages - ?, p.tokens - ? FROM branches p"
-        " WHERE p.conversation = ? AND p.id = ?) WHERE conversation = ? AND id = ?",
-        (len(left), sum(left), conversation, fork.parent, conversation, branch),
-    )
-
-
-def _count(connection: sqlite3.Connection, conversation: int, branch: int) -> None:
-    connection.execute(
-        "UPDATE branches SET messages = ?, tokens = ? WHERE conversation = ? AND id = ?",
-        (*counted(connection, conversation, branch), conversation, branch),
-    )
-
-
-def renumber(connection: sqlite3.Connection, conversation: int) -> None:
-    """Give all messages whole places again, in their order, when there is no room between two of them."""
-    branches = connection.execute(
-        "SELECT id, parent, fork_place FROM branches WHERE conversation = ? ORDER BY id", (conversation,)
-    ).fetchall()
-    moved: dict[int, tuple[list[float], float]] = {}  # of each branch: its places before, and the one they begin behind
-    for branch, parent, fork_place in branches:
-        base = 0.0
-        if parent is not None and fork_place > float("-inf"):
-            base = _moved(moved[parent], fork_place)
-            connection.execute(
-                "UPDATE branches SET fork_place = ? WHERE conversation = ? AND id = ?", (base, conversation, branch)
-            )
-        rows = connection.execute(
-            "SELECT id, place FROM messages WHERE conversation = ? AND branch = ? AND kind = 0 ORDER BY place, id",
-            (conversation, branch),
-        ).fetchall()
-        connection.executemany(
-            "UPDATE messages SET place = ? WHERE id = ?", [(base + n, row[0]) for n, row in enumerate(rows, 1)]
-        )
-        moved[branch] = [row[1] for row in rows], base
-    connection.execute("UPDATE windows SET folded_to = NULL WHERE conversation = ?", (conversation,))
-
-
-def _moved(places: tuple[list[float], float], place: float) -> float:
-    """Return where a place of a branch lies after its messages were numbered anew."""
-    before, base = places
-    return base + bisect_right(before, place)
-
-
-def _last_place(connection: sqlite3.Connection, found: Conversation, path: Path) -> float:
+def _last_place(connection: sqlite3.Connection, found: Conversation, path: BranchPath) -> float:
     newest = next(rows_on(connection, found.id, path, "place", newest_first=True, limit=1), None)
     return float(newest[0]) if newest else 0.0
 
 
-def _place_before(connection: sqlite3.Connection, found: Conversation, path: Path, id_: str, store: str) -> float:
+def _place_before(connection: sqlite3.Connection, found: Conversation, path: BranchPath, id_: str, store: str) -> float:
     """Return the place of the message before another one on a path."""
     row = connection.execute(
         "SELECT branch, place, seq, gone FROM messages WHERE id = ? AND conversation = ? AND kind = 0",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from leporello.store.protocol import ROOT
+from leporello.store.records import ROOT
 
 if TYPE_CHECKING:
     import sqlite3
@@ -44,7 +44,7 @@ class Segment(NamedTuple):
         return (self.branch,) if self.seq == _LAST else (self.branch, self.place, self.seq, self.seq)
 
 
-Path: TypeAlias = tuple[Segment, ...]
+BranchPath: TypeAlias = tuple[Segment, ...]
 
 
 class Fork(NamedTuple):
@@ -71,7 +71,7 @@ def fork_of(connection: sqlite3.Connection, conversation: int, branch: int) -> F
     return Fork(*row) if row and row[0] is not None else None
 
 
-def path_of(connection: sqlite3.Connection, conversation: int, branch: int | None = None) -> Path:
+def path_of(connection: sqlite3.Connection, conversation: int, branch: int | None = None) -> BranchPath:
     """Return the path of a branch; None: of the head."""
     branch = head_of(connection, conversation) if branch is None else branch
     segments = [Segment(branch)]
@@ -90,7 +90,7 @@ _FORKS: Final = (
 """The forks above a branch, its own first."""
 
 
-def on_path(path: Path) -> tuple[str, tuple[Any, ...]]:
+def on_path(path: BranchPath) -> tuple[str, tuple[Any, ...]]:
     """Return the condition that rows on a path fulfil, and its values."""
     if len(path) == 1:
         return path[0].condition, path[0].values
@@ -109,7 +109,7 @@ _ON_LONG_PATH: Final = (
 )
 
 
-def is_on(path: Path, branch: int, place: float, seq: int, gone: int | None) -> bool:
+def is_on(path: BranchPath, branch: int, place: float, seq: int, gone: int | None) -> bool:
     """Tell whether a message lies on a path."""
     if branch == path[-1].branch:  # most are the branch's own
         return gone is None
@@ -119,7 +119,7 @@ def is_on(path: Path, branch: int, place: float, seq: int, gone: int | None) -> 
 def rows_on(
     connection: sqlite3.Connection,
     conversation: int,
-    path: Path,
+    path: BranchPath,
     columns: str,
     where: str = "",
     values: Sequence[Any] = (),
