@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from leporello import LCMEngine
 from leporello.lcm.background import Later
-from leporello.lcm.compaction import FOLD
-from leporello.store import Cover, Node, Request, Window
+from leporello.store import FOLD, Cover, Node, Request, Window
 from leporello.store.records import Artifact
 
 if TYPE_CHECKING:

@@ -209,7 +209,8 @@ def test_a_repair_that_is_not_noted_is_caught(work: Work) -> None:
     class Forgetful(LCMEngine):
         def compress(self, messages: list[Message], *args: Any, **options: Any) -> list[Message]:
             result = super().compress(messages, *args, **options)
-            self._keeping.owed.clear()
+            assert self._lists is not None
+            self._lists.owed.clear()
             return result
 
     said, stored = two_folds_without_a_store(Forgetful, work)

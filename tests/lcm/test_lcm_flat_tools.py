@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from leporello.lcm.compaction import FOLD
 from leporello.lcm.dag import Coverage, roots
-from leporello.lcm.window import block_tokens
 from leporello.lcm.writing import REMAKE
+from leporello.store import FOLD
 from leporello.store.sqlite import SQLiteStore
+from leporello.summary.blocks import block_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,12 +11,12 @@ from leporello import LCMEngine
 from leporello.errors import NetworkError
 from leporello.lcm import verify
 from leporello.lcm.dag import roots
-from leporello.lcm.window import block, shown
 from leporello.lcm.writing import _joined, _quoted
 from leporello.llm import FakeClock, ScriptedLLM
 from leporello.messages import Message, role_of, violations
 from leporello.redact import redact_messages
 from leporello.store import open_store
+from leporello.summary.blocks import block, shown
 from leporello.summary.brake import request_limit
 from leporello.summary.place import ACKNOWLEDGEMENT, END, NOTE_PREFIX, PREFIX
 from leporello.summary.template import parse
@@ -53,7 +53,7 @@ def assert_sound(engine: LCMEngine, window: list[Message]) -> None:
     assert not violations(window, "openai")
     assert not violations(window, "anthropic")
     assert verify(engine.store, engine.conversation) == []
-    assert shown(engine.store, engine.conversation) == window
+    assert shown(engine.branch) == window
 
 
 def test_the_window_is_system_prompt_note_blocks_and_tail(make_engine: Make, work: Work) -> None:
@@ -269,7 +269,7 @@ def test_a_resumed_conversation_goes_on_where_it_was(tmp_path: Any, make_engine:
     window = first.compress([SYSTEM, *work(0, 40), ASK])
     first.close()
     second = make_engine(store=file)
-    resumed = shown(second.store, "s")
+    resumed = shown(second.branch)
     assert resumed == window
     second.should_compress_preflight(resumed)
     assert second.store.info("s") is not None

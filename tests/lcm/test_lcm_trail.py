@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from leporello import LCMEngine
 from leporello.lcm.artifacts import Trail
 from leporello.messages import Message
-from leporello.store import Store, open_store
+from leporello.store import Branch, Store, open_store
 
 if TYPE_CHECKING:
     from leporello.lcm.background import Later
@@ -61,16 +61,19 @@ def test_many_messages_are_gathered_in_the_background(make_engine: Make, work: W
 def test_what_a_host_stored_itself_is_gathered_in_the_background_too(
     make_engine: Make, work: Work, background: Later
 ) -> None:
-    engine = make_engine()
-    engine.store.append("s", work(0, 12))
-    engine.should_compress_preflight(work(0, 3), stored=True)
+    store = open_store(":memory:")
+    engine = make_engine(store=store)
+    engine.on_session_start("s", branch=Branch(store, "s"))
+    store.append("s", work(0, 12))
+    engine.should_compress_preflight(work(0, 3))
     assert not background.waiting
-    engine.should_compress_preflight(work(0, 12), stored=True)
+    engine.should_compress_preflight(work(0, 12))
     assert background.run() == 1
     assert any(found.value == "src/module_11.py" for found in of(engine.store))
-    engine.on_turn_complete(work(0, 12), stored=True)
-    engine.should_compress_preflight(work(0, 12), stored=True)
+    engine.on_turn_complete(work(0, 12))
+    engine.should_compress_preflight(work(0, 12))
     assert not background.waiting, "nothing is new"
+    assert len(list(store.messages("s"))) == len(work(0, 12)), "the engine of a session stores nothing itself"
 
 
 def test_without_work_in_the_background_the_end_of_the_session_gathers(make_engine: Make, work: Work) -> None:

@@ -10,10 +10,10 @@ import pytest
 
 from leporello import LCMEngine
 from leporello.lcm import verify, view
-from leporello.lcm.window import shown
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, role_of, text_of, tool_calls_of, violations
 from leporello.messages.fixed import CLEARED_OUTPUT, LONGEST_CLEARED
+from leporello.summary.blocks import shown
 from leporello.summary.masking import is_long_output, masked, masked_in_zone, masked_stop, zone_start
 from leporello.testing.secrets import leaks, pieces as fragments
 from leporello.tokens import count_message, count_messages
@@ -57,7 +57,7 @@ def test_blocks_zone_and_tail_stand_in_the_order_of_the_conversation(
     assert not violations(window, "openai")
     assert not violations(window, "anthropic")
     assert verify(engine.store, engine.conversation) == []
-    assert shown(engine.store, engine.conversation) == window, "a resumed window is another one"
+    assert shown(engine.branch) == window, "a resumed window is another one"
     first = next(i for i, message in enumerate(window) if message in zone_of(window))
     last = max(i for i, message in enumerate(window) if message in zone_of(window))
     calls = [call.id for message in window for call in tool_calls_of(message)]
@@ -108,7 +108,7 @@ def test_what_stays_in_the_zone_over_two_folds_is_resumed_as_it_was_shown(
     assert engine.last_compaction is not None
     assert engine.last_compaction.status == "folded"
     assert {text_of(message) for message in zone_of(window)} & {text_of(message) for message in zone_of(later)}
-    assert shown(engine.store, engine.conversation) == later
+    assert shown(engine.branch) == later
 
 
 def test_what_leaves_the_zone_is_folded_from_the_original(
@@ -127,7 +127,7 @@ def test_between_folds_nothing_moves(folded: tuple[LCMEngine, list[Message], lis
     engine, _, window = folded
     grown = [*window, {"role": "assistant", "content": "Next."}, {"role": "user", "content": "Go on."}]
     assert not engine.should_compress(count_messages(grown))
-    assert shown(engine.store, engine.conversation)[: len(window)] == window
+    assert shown(engine.branch)[: len(window)] == window
 
 
 def test_without_a_zone_there_is_none(make_engine: Make, work: Work) -> None:

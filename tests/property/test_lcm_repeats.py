@@ -16,7 +16,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 from leporello import LCMEngine
 from leporello.lcm import verify
 from leporello.lcm.background import Later
-from leporello.lcm.keeping import Keeping
+from leporello.lcm.host_lists import HostLists
 from leporello.store import Store, match, open_store, quick
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ Repeating.TestCase.settings = settings(
 TestRepeating = Repeating.TestCase
 
 
-class Forgetful(Keeping):
+class Forgetful(HostLists):
     """A planted defect: what the host gets is not noted."""
 
     def handed_out(self, messages: Any) -> None:
@@ -117,7 +117,7 @@ class ForgetfulHost(Repeating):
 
     def _start(self) -> None:
         super()._start()
-        self.engine._keeping.__class__ = Forgetful
+        self.engine._lists.__class__ = Forgetful
 
 
 def assert_caught(machine: type[Repeating]) -> None:

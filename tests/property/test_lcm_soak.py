@@ -21,12 +21,12 @@ from leporello.errors import NetworkError
 from leporello.lcm import verify
 from leporello.lcm.background import Later
 from leporello.lcm.dag import Piece
-from leporello.lcm.window import shown
 from leporello.lcm.writing import REMAKE, SMALLEST_SOURCE, Allowance, Writer
 from leporello.llm import FakeClock, ScriptedLLM
 from leporello.messages import Message, is_system, violations
 from leporello.store import open_store
 from leporello.summary import Summariser
+from leporello.summary.blocks import shown
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -181,7 +181,7 @@ class Host:
                 tokens=count_messages(self.messages) + TOOLS,
                 threshold=engine.threshold_tokens,
                 calls=self._calls() - calls,
-                resumed=shown(engine.store, engine.conversation),
+                resumed=shown(engine.branch),
             )
             self.folds.append(fold)
 
@@ -354,16 +354,16 @@ class Orphaning(LCMEngine):
 class Restless(LCMEngine):
     """Changes the prompt between two folds, as one does that tells the time in it."""
 
-    def should_compress_preflight(self, messages: list[Message], *, stored: bool = False) -> bool:
+    def should_compress_preflight(self, messages: list[Message]) -> bool:
         if len(messages) % 50 == 0:
             messages[0] = {**messages[0], "content": f"{messages[0]['content']} It is {len(messages)} o'clock."}
-        return super().should_compress_preflight(messages, stored=stored)
+        return super().should_compress_preflight(messages)
 
 
 class Deaf(LCMEngine):
     """Never stores what a user says twice."""
 
-    def should_compress_preflight(self, messages: list[Message], *, stored: bool = False) -> bool:
+    def should_compress_preflight(self, messages: list[Message]) -> bool:
         return super().should_compress_preflight([m for m in messages if m.get("content") != "yes"])
 
     def compress(self, messages: list[Message], *args: Any, **kwargs: Any) -> list[Message]:
@@ -511,9 +511,9 @@ def babbling(_: list[Message]) -> str:
 class Tireless(LCMEngine):
     """Asks a model that is away again and again."""
 
-    def should_compress_preflight(self, messages: list[Message], *, stored: bool = False) -> bool:
+    def should_compress_preflight(self, messages: list[Message]) -> bool:
         self._summariser._trouble = None
-        return super().should_compress_preflight(messages, stored=stored)
+        return super().should_compress_preflight(messages)
 
 
 OUTAGE_DEFECTS: dict[str, Callable[[Path], Outage]] = {

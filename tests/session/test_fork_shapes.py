@@ -37,7 +37,7 @@ from leporello.lcm.verify import verify
 from leporello.llm.scripted import ScriptedLLM
 from leporello.session import Session
 from leporello.session.windows import load
-from leporello.store import Request, Window
+from leporello.store import Branch, Request, Window
 from leporello.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
@@ -497,7 +497,7 @@ def test_a_window_of_which_messages_were_deleted_knows_its_other_ones(talk: Talk
     row = store.get([shown[-6]])[shown[-6]]
     store.delete("talk", first=row.seq, last=row.seq + 1)
     fork = talk.fork(talk.session, head=False)
-    for line in [*load(store, "talk", "", 1).lines, *load(store, "talk", "", fork.branch).lines]:
+    for line in [*load(Branch(store, "talk", number=1)).lines, *load(Branch(store, "talk", number=fork.branch)).lines]:
         if "m" in line.kept[0] and "as" not in line.kept[0]:
             assert [one.message for one in line.said] == [line.message]
 

@@ -97,7 +97,7 @@ def talked(session: Session, answer: Callable[..., Any], *, turns: int, tokens: 
 def runs(session: Session) -> int:
     """Return how often the net has folded, or tried to."""
     rows = session.store.requests(session.id)
-    return sum(row.reason == REASON for row in rows)
+    return sum(row.report.get("trigger") == REASON for row in rows)
 
 
 @pytest.fixture(autouse=True)

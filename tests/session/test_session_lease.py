@@ -15,6 +15,7 @@ from leporello.messages import role_of
 from leporello.session import Session
 from leporello.session.folding import LEASE_SECONDS
 from leporello.session.lease import Lease
+from leporello.store import Branch
 from leporello.store.sqlite import SQLiteStore
 from leporello.testing.lifecycle import RecordingEngine
 
@@ -27,10 +28,10 @@ if TYPE_CHECKING:
 HOLDER = """
 import sys
 from leporello.session.lease import Lease
-from leporello.store import open_store
+from leporello.store import Branch, open_store
 
-seconds = float(sys.argv[2])
-lease = Lease(store=open_store(sys.argv[1]), conversation="talk", token="a", owner="", branch=1, seconds=seconds)
+branch = Branch(open_store(sys.argv[1]), "talk", number=1)
+lease = Lease(branch=branch, token="a", seconds=float(sys.argv[2]))
 print(lease.take(), flush=True)
 sys.stdin.read()
 """
@@ -56,9 +57,10 @@ class NeverProlonged(Lease):
     """A lease as it must not be."""
 
     def _keep(self) -> None:
-        assert isinstance(self.store, Slow)
+        store = self.branch.store
+        assert isinstance(store, Slow)
         while not self._over.wait(0.01):
-            self.store.now, self.store.prolonged = self.store.now + 0.012, self.store.prolonged + 1
+            store.now, store.prolonged = store.now + 0.012, store.prolonged + 1
 
 
 @pytest.fixture
@@ -68,7 +70,7 @@ def store(tmp_path: Path) -> Iterator[SQLiteStore]:
 
 
 def lease(store: SQLiteStore, kind: type[Lease] = Lease, seconds: float = 60.0) -> Lease:
-    return kind(store=store, conversation="talk", token="a", owner="", branch=1, seconds=seconds)
+    return kind(branch=Branch(store, "talk", number=1), token="a", seconds=seconds)
 
 
 def is_held(store: SQLiteStore) -> bool:

@@ -20,6 +20,7 @@ from leporello.lcm.dag import flat_text
 from leporello.messages.visible import visible
 from leporello.session.accounts import totals
 from leporello.session.windows import load
+from leporello.store import Branch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -197,7 +198,7 @@ def _described(info: ConversationInfo) -> dict[str, Any]:
 def _folded(store: Store, info: ConversationInfo) -> dict[str, Any]:
     """Say what stands in the window, and what the journal knows: the figures of `Session.usage()`."""
     items = store.window(info.key, owner=info.owner).items
-    saved = load(store, info.key, info.owner, info.head)
+    saved = load(Branch(store, info.key, info.owner, info.head))
     known = totals(store.requests(info.key, owner=info.owner))
     spent = asdict(known.spent)
     return {

@@ -1,4 +1,4 @@
-"""One compaction from the host's list to the saved window: store, choose the tail, fold, assemble, save."""
+"""One compaction, from the host's list to the proposed window: choose the tail, fold, assemble."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import TYPE_CHECKING
 
 from leporello.lcm.dag import Coverage, seqs_of
 from leporello.lcm.fold import Fold, Folded, usable
+from leporello.lcm.unfolded import outdated, uncovered
 from leporello.lcm.view import Tail, View, choose_tail, masked_from, start_without, view
-from leporello.lcm.window import Assembled, Held, assemble, block_tokens, frame_tokens
+from leporello.lcm.window import Held, assemble
 from leporello.lcm.writing import SMALLEST_TEXT
 from leporello.messages import Message, role_of, unread_start
-from leporello.store.records import Request, Window
+from leporello.store import Proposal, Window
+from leporello.summary.blocks import block_tokens, frame_tokens
 from leporello.summary.masking import MOST_MASKED, zone_start
 from leporello.summary.squeeze import Room
 
@@ -20,14 +22,12 @@ if TYPE_CHECKING:
 
     from leporello.config.model import Lcm
     from leporello.engine import Status
-    from leporello.lcm.keeping import Keeping
     from leporello.lcm.threshold import Budgets
     from leporello.lcm.writing import Allowance, Writer
-    from leporello.store.records import Node, Stored
+    from leporello.store import Branch, Node, Stored
     from leporello.summary.brake import Targets
     from leporello.summary.sizes import Sizes
 
-FOLD = "fold"  # the reason in the journal
 ENOUGH = 0.70  # of what a window may hold: when prepared leaves alone bring it below, nothing else is folded
 
 
@@ -48,52 +48,53 @@ class Run:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a compaction came to: the list for the host, why it looks as it does, and what was cut unread."""
+    """What a compaction came to: the list for the host, why it looks as it does, and what was cut unread.
+
+    `origins` are its messages, each with the stored ones it stands for; `proposal` is how the store would keep them.
+    """
 
     messages: list[Message]
     status: Status
     reason: str
     cut: tuple[int, ...] = ()
+    origins: Sequence[tuple[Message, tuple[str, ...]]] = ()
+    proposal: Proposal | None = None
 
     @property
     def folded(self) -> bool:
-        """Whether the window was replaced."""
-        return self.status in ("folded", "fallback")
+        """Whether there is another window."""
+        return self.proposal is not None
 
 
 class Compaction:
-    """Compact the conversation that is open in a store."""
+    """Compact a branch of a conversation."""
 
-    def __init__(self, keeping: Keeping, settings: Lcm, budgets: Budgets) -> None:
-        self._keeping = keeping
+    def __init__(self, branch: Branch, settings: Lcm, budgets: Budgets) -> None:
+        self._branch = branch
         self._settings = settings
         self._budgets = budgets
 
-    def fold(self, messages: list[Message], run: Run) -> Outcome:
-        """Store, choose the tail, fold, assemble, save."""
-        keeping = self._keeping
-        messages = keeping.readable(messages, full=True)
-        ingested = keeping.take(messages, full=True)
-        window = keeping.window()
-        nodes, prepared = keeping.nodes(window)
-        dag = Folded(nodes=nodes).without(keeping.outdated(nodes))
-        stored = keeping.get(i for index in range(len(messages)) for i in ingested.origins(index))
+    def fold(self, messages: list[Message], sources: Sequence[tuple[str, ...]], run: Run) -> Outcome:
+        """Choose the tail, fold, assemble; `sources` are the stored messages that each message stands for."""
+        branch = self._branch
+        window = branch.window()
+        nodes, prepared = branch.nodes(window), branch.prepared_nodes()
+        dag = Folded(nodes=nodes).without(outdated(branch, nodes))
+        stored = branch.get(i for ids in sources for i in ids)
         coverage = Coverage(dag.nodes)
-        seen = view(messages, ingested, stored, [i for i, row in stored.items() if row.seq in coverage])
+        seen = view(messages, sources, stored, [i for i, row in stored.items() if row.seq in coverage])
         if not any(role_of(held.message) == "user" for held in seen.held):
-            keeping.handed_out(seen.origins)
-            reason = "no message of the user is left to stand behind the blocks"
-            return Outcome(messages=seen.valid, status="unchanged", reason=reason)
+            return _unchanged(seen, "no message of the user is left to stand behind the blocks")
 
         tail = self._tail(seen, run)
         if run.targets.is_optional and self._most_freed(seen, tail.kept, run) < run.targets.least:
-            keeping.handed_out(seen.origins)
-            return Outcome(messages=seen.valid, status="unchanged", reason=run.targets.not_worth_it)
+            return _unchanged(seen, run.targets.not_worth_it)
         start = self._zone_start(seen, tail, run)
-        folded = _without(keeping.uncovered(window, nodes, coverage), [*seen.held[start : tail.start], *tail.kept])
+        kept_messages = [*seen.held[start : tail.start], *tail.kept]
+        folded = _without(uncovered(branch, window, nodes, coverage), kept_messages)
         only_prepared = None if run.waits else self._only_prepared(seen, tail, folded, prepared, dag, run)
         kept, folded = only_prepared or (masked_from(seen.held, start, tail), folded)
-        making = Fold(keeping.store, keeping.conversation, keeping.owner, run.writer, run.allowance)
+        making = Fold(branch.store, branch.conversation, branch.owner, run.writer, run.allowance)
         dag = making.add(dag, folded, prepared, self._budgets.leaf)
         dag = making.improve(dag, prepared)
         dag = making.remake(dag) if run.waits else dag
@@ -104,20 +105,23 @@ class Compaction:
         assembled = assemble(seen.systems, dag.tops, kept)
         after = run.sizes.total(assembled.messages)
         if run.tokens - after < run.targets.least or assembled.messages == seen.valid:
-            keeping.handed_out(seen.origins)
-            status: Status = "refused" if folded else "unchanged"
-            reason = run.targets.not_worth_it if folded else "nothing before the newest messages to fold"
-            return Outcome(messages=seen.valid, status=status, reason=reason)
+            if folded:
+                return _unchanged(seen, run.targets.not_worth_it, status="refused")
+            return _unchanged(seen, "nothing before the newest messages to fold")
         for node in prepared:
             if node.id in dag.used:
                 run.allowance.add(node)
-        self._save(window, assembled, dag, run, after)
-        status = "fallback" if run.allowance.fallback else "folded"
         return Outcome(
             messages=assembled.messages,
-            status=status,
+            status="fallback" if run.allowance.fallback else "folded",
             reason=run.allowance.fallback,
             cut=cut_unread(seen, kept, assembled.messages),
+            origins=assembled.origins,
+            proposal=Proposal(
+                window=Window(version=window.version, items=assembled.items),
+                nodes=tuple(dag.nodes),
+                used=tuple(dag.used),
+            ),
         )
 
     def _tail(self, seen: View, run: Run) -> Tail:
@@ -179,21 +183,10 @@ class Compaction:
             return None
         return longer, [row for row in folded if row.id not in left]
 
-    def _save(self, window: Window, assembled: Assembled, dag: Folded, run: Run, after: int) -> None:
-        """Swap in window and nodes at once, and note what the host gets."""
-        self._keeping.save(
-            Window(version=window.version, items=assembled.items),
-            Request(
-                reason=FOLD,
-                keep=0,
-                added=assembled.items,
-                cost_usd=run.allowance.cost_usd,
-                report={"tokens_before": run.tokens, "tokens_after": after, "model_calls": run.allowance.calls},
-            ),
-            nodes=dag.nodes,
-            origins=assembled.origins,
-            used=dag.used,
-        )
+
+def _unchanged(seen: View, reason: str, status: Status = "unchanged") -> Outcome:
+    """Return the list as it is."""
+    return Outcome(messages=seen.valid, status=status, reason=reason, origins=seen.origins)
 
 
 def _without(messages: Sequence[Stored], tail: Sequence[Held]) -> list[Stored]:

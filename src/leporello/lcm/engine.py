@@ -1,9 +1,12 @@
-"""The lossless engine. `compress()` reads from top to bottom: store, choose the tail, fold, assemble, save.
+"""The lossless engine: the window is a derived view of a branch in the store.
 
-Every message is stored before anything is done with it; the window is a derived view. What it keeps, whatever happens:
-a valid list (V1), the newest user message (V2), fewer tokens or no change (V3), a list below the threshold or the
-names of what cannot be folded (V4), every message (V5), a usable conversation when the summariser or the store fails
-(V6), bounded work (V7), a prefix that changes only when it is folded (V8), the caller's list as it was (V10).
+Under a session the session stores what is said and hands over its branch; `compress()` proposes a window. A host that
+has no session hands over lists: they are stored first, and the window is committed at once.
+
+What it keeps, whatever happens: a valid list (V1), the newest user message (V2), fewer tokens or no change (V3), a list
+below the threshold or the names of what cannot be folded (V4), every message (V5), a usable conversation when the
+summariser or the store fails (V6), bounded work (V7), a prefix that changes only when it is folded (V8), the caller's
+list as it was (V10).
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from leporello.events import CompactionFinished, CompactionStarted, Notice, Summ
 from leporello.lcm.artifacts import Trail
 from leporello.lcm.background import pool
 from leporello.lcm.compaction import Compaction, Outcome, Run
-from leporello.lcm.keeping import Keeping
+from leporello.lcm.host_lists import HostLists, OwnStores
 from leporello.lcm.preparing import Preparing
 from leporello.lcm.settings import Settings
 from leporello.lcm.status import status
@@ -31,6 +34,7 @@ from leporello.lcm.window import Held
 from leporello.lcm.writing import Allowance, Writer
 from leporello.messages import Message, repair, role_of, unread_start
 from leporello.redact import redact
+from leporello.store import FOLD, Branch, Request
 from leporello.summary import Summariser
 from leporello.summary.brake import fires_at, targets
 from leporello.summary.last_fold import LastFold
@@ -43,7 +47,7 @@ if TYPE_CHECKING:
     from leporello.lcm.background import Executor
     from leporello.lcm.threshold import Budgets
     from leporello.llm import LLM
-    from leporello.store.protocol import Store
+    from leporello.store import Store
 
 DRAIN_SECONDS = 5.0
 TRAILED_TOGETHER = 32  # messages
@@ -77,10 +81,10 @@ class LCMEngine(ContextEngine):
             deadline_seconds=self._settings.lcm.deadline_seconds,
             timeout_seconds=self._settings.timeout_seconds,
         )
-        self._keeping = Keeping(self._settings, store if store is not None else self._settings.lcm.store)
+        self._stores = OwnStores(self._settings, store if store is not None else self._settings.lcm.store)
         self._model, self._provider = "", ""
         self._last_fold = LastFold(self._repaired)
-        self._begin_conversation(_private_name())
+        self._begin_with_lists(_private_name())
         self._set_window(window_tokens(context_length))
 
     @property
@@ -91,38 +95,39 @@ class LCMEngine(ContextEngine):
     @property
     def store(self) -> Store:
         """The store in use."""
-        return self._keeping.store
+        return self._branch.store
 
     @property
     def conversation(self) -> str:
         """The conversation in the store: the session's id, or a private name before a session has started."""
-        return self._keeping.conversation
-
-    def on_session_start(self, session_id: str, **kwargs: Any) -> None:
-        """Begin or resume a conversation; `owner` says whom it belongs to, `branch` where the host goes on."""
-        self._begin_conversation(session_id, owner=str(kwargs.get("owner") or ""), branch=kwargs.get("branch"))
+        return self._branch.conversation
 
     @property
-    def branch(self) -> int | None:
-        """The branch that the host is on; None: the one on which the conversation is resumed."""
-        return self._keeping.branch
+    def branch(self) -> Branch:
+        """The branch that is folded: the session's, or the head of a conversation whose lists are handed over."""
+        return self._branch
 
-    def switch_branch(self, branch: int) -> None:
-        """Go on on another branch of the conversation."""
-        self._keeping.switch_branch(branch)
-        self._last_fold.forget()
+    def on_session_start(
+        self, session_id: str, *, branch: Branch | None = None, owner: str | None = None, **kwargs: Any
+    ) -> None:
+        """Begin or resume a conversation; `owner` says whom it belongs to.
 
-    def on_session_end(self, session_id: str, messages: list[Message], *, stored: bool = False) -> None:
-        """Store what is new, let the work in the background finish for a while, and mark the end.
-
-        Here and below `stored` is the word of a host that uses the same store: everything in the list is there.
+        `branch` is that of a session, which stores what is said; an engine with another store keeps to its own.
         """
+        if branch is not None and self._stores.gives_way_to(branch):
+            self._begin_conversation(branch, lists=None)
+        else:
+            self._begin_with_lists(session_id, owner or "")
+
+    def on_session_end(self, session_id: str, messages: list[Message]) -> None:
+        """Store what is new, let the work in the background finish for a while, and mark the end."""
         try:
-            if not stored:
-                self._keeping.take(self._keeping.readable(messages))
+            if self._lists is not None:
+                self._lists.take(self._lists.readable(messages))
             self._preparing.drain(DRAIN_SECONDS)
             self._trail.catch_up()
-            self._keeping.end()
+            if self._lists is not None:
+                self._lists.end()
         except StoreError as error:
             self._tell(error)
 
@@ -130,12 +135,12 @@ class LCMEngine(ContextEngine):
         """Forget the conversation that ended; what it stored stays."""
         super().on_session_reset()
         self.last_compaction = None
-        self._begin_conversation(_private_name())
+        self._begin_with_lists(_private_name())
         self._set_window(self.context_length)
 
     def on_turn_complete(self, messages: list[Message], usage: dict[str, Any] | None = None, **kwargs: Any) -> None:
         """Store what the turn added."""
-        self._store_new(messages, stored=kwargs.get("stored") is True)
+        self._store_new(messages)
 
     def update_model(
         self,
@@ -165,9 +170,9 @@ class LCMEngine(ContextEngine):
         self._meter.observe(counted["prompt_tokens"])
         self._set_budgets()
 
-    def should_compress_preflight(self, messages: list[Message], *, stored: bool = False) -> bool:
+    def should_compress_preflight(self, messages: list[Message]) -> bool:
         """Store what is new, and prepare leaves in the background when the window is filling; never fires by itself."""
-        if self._store_new(messages, stored=stored):
+        if self._store_new(messages):
             self._work_ahead()
         return False
 
@@ -200,7 +205,7 @@ class LCMEngine(ContextEngine):
         """
         again = self._last_fold.reapplied(messages)
         if again is not None:
-            self._store_new(messages, stored=False)
+            self._store_new(messages)
             self._last_fold.tell(self, self.conversation)
             return self._last_fold.compress(
                 again,
@@ -212,14 +217,17 @@ class LCMEngine(ContextEngine):
                 memory_context=memory_context,
             )
         run = self._begin(messages, current_tokens, focus_topic or "", memory_context, forced=force)
+        compaction = Compaction(self._branch, self._settings.lcm, self._budgets)
         try:
-            outcome = self._fold(messages, run)
+            if self._lists is None:
+                outcome = self._propose(compaction, messages, run)
+            else:
+                outcome = self._commit(compaction, self._lists, messages, run)
         except StoreError as error:
             self._tell(error)
             reason = f"the store could not be used: {error}"
             outcome = Outcome(messages=self._repaired(messages), status="refused", reason=reason)
         if outcome.folded:
-            self._last_fold.remember(messages, outcome.messages, run.tokens - run.sizes.total(outcome.messages))
             self._plans_at = 0
             self._meter.folded(self.threshold_tokens)
         return self._finish(run, outcome)
@@ -232,7 +240,7 @@ class LCMEngine(ContextEngine):
         """Answer a tool call; what the live list holds is stored first, so that it can be found."""
         messages = kwargs.get("messages")
         if isinstance(messages, list):
-            self._store_new(messages, stored=kwargs.get("stored") is True)
+            self._store_new(messages)
         return self._toolbox.call(name, args)
 
     def get_status(self) -> dict[str, Any]:
@@ -250,7 +258,7 @@ class LCMEngine(ContextEngine):
             self.context_length,
             config=self._settings,
             llm=self._summariser.llm,
-            store=self._keeping.address,
+            store=self._stores.address,
             clock=self._clock,
             executor=self._executor,
         )
@@ -261,10 +269,15 @@ class LCMEngine(ContextEngine):
         """Let the work in the background finish for a while, and give the store back; the next use opens it again."""
         self._preparing.drain(DRAIN_SECONDS)
         self._executor_in_use().drain(self._trail.name, DRAIN_SECONDS)
-        self._keeping.close()
+        self._stores.close()
 
-    def _begin_conversation(self, conversation: str, owner: str = "", branch: int | None = None) -> None:
-        self._keeping.open(conversation, owner, branch)
+    def _begin_with_lists(self, conversation: str, owner: str = "") -> None:
+        """Begin a conversation whose host hands over lists; nothing is opened before its first message."""
+        branch = Branch(lambda: self._stores.of(conversation), conversation, owner)
+        self._begin_conversation(branch, HostLists(branch))
+
+    def _begin_conversation(self, branch: Branch, lists: HostLists | None) -> None:
+        self._branch, self._lists = branch, lists
         self._last_fold.forget()
         self._meter = Meter(floor_share(self._settings.lcm), self._settings.lcm.masked_zone)
         self._fires_at = 0
@@ -273,11 +286,9 @@ class LCMEngine(ContextEngine):
         self._plans_at = 0
         self._untrailed = self._listed = 0
         self._told = ""
-        self._preparing = Preparing(
-            self._keeping, self._summariser, self._settings.lcm, self._clock, self._executor_in_use
-        )
-        self._trail = Trail(lambda: self._keeping.store, conversation, owner)
-        self._toolbox = Toolbox(self._keeping, self._settings.lcm, self._summariser, self._trail, self._status)
+        self._preparing = Preparing(branch, self._summariser, self._settings.lcm, self._clock, self._executor_in_use)
+        self._trail = Trail(lambda: branch.store, branch.conversation, branch.owner)
+        self._toolbox = Toolbox(branch, self._settings.lcm, self._summariser, self._trail, self._status)
 
     def go_on_from(self, parent: LCMEngine) -> None:
         """Go on on a fork from where the engine of its parent stands: its last fold is not made anew at once."""
@@ -324,10 +335,13 @@ class LCMEngine(ContextEngine):
         except StoreError as error:
             self._tell(error)
 
-    def _store_new(self, messages: list[Message], *, stored: bool) -> bool:
-        """Store what is new in a list; a store that cannot be used is reported once and the conversation goes on."""
+    def _store_new(self, messages: list[Message]) -> bool:
+        """Store what is new in a host's list; a store that cannot be used is reported once, and the host goes on.
+
+        Under a session everything is stored already.
+        """
         try:
-            new = len(messages) - self._listed if stored else self._taken(messages)
+            new = len(messages) - self._listed if self._lists is None else self._taken(self._lists, messages)
         except StoreError as error:
             self._tell(error)
             return False
@@ -336,12 +350,13 @@ class LCMEngine(ContextEngine):
         self._told = ""
         return True
 
-    def _taken(self, messages: list[Message]) -> int:
+    def _taken(self, lists: HostLists, messages: list[Message]) -> int:
         """Store what is new in a list, and return how many messages that were."""
-        return len(self._keeping.take(self._keeping.readable(messages)).added)
+        return len(lists.take(lists.readable(messages)).added)
 
     def _tell(self, error: StoreError) -> None:
-        if str(error) != self._told:
+        """Report once that the store cannot be used; a session does so itself."""
+        if self._lists is not None and str(error) != self._told:
             self._told = str(error)
             text = f"the conversation is not stored at the moment: {error}"
             self.emit(Notice(session_id=self.conversation, text=text))
@@ -380,19 +395,53 @@ class LCMEngine(ContextEngine):
         self.emit(CompactionStarted(session_id=self.conversation, reason=reason, messages=len(messages), tokens=tokens))
         return run
 
-    def _fold(self, messages: list[Message], run: Run) -> Outcome:
-        """Compact; when somebody else replaced the window meanwhile, once more from there."""
-        compaction = Compaction(self._keeping, self._settings.lcm, self._budgets)
+    def _propose(self, compaction: Compaction, messages: list[Message], run: Run) -> Outcome:
+        """Compact the branch of a session, which commits the window or drops it."""
+        sources = [tuple(filter(None, ids)) for ids in self._branch.sources]
+        if len(sources) != len(messages) or any(None in ids for ids in self._branch.sources):
+            raise StoreError("not everything that was said is stored yet.")
+        outcome = compaction.fold(messages, sources, run)
+        if outcome.proposal is not None:
+            self._branch.propose(outcome.proposal)
+        return outcome
+
+    def _commit(self, compaction: Compaction, lists: HostLists, messages: list[Message], run: Run) -> Outcome:
+        """Compact a host's list and commit the window; when it was replaced meanwhile, once more from there."""
+        messages = lists.readable(messages, full=True)
         try:
-            return compaction.fold(messages, run)
+            outcome = self._committed(compaction, lists, messages, run)
         except StaleWindowError:
-            return compaction.fold(messages, run)
+            outcome = self._committed(compaction, lists, messages, run)
+        lists.handed_out(outcome.origins)
+        if outcome.folded:
+            self._last_fold.remember(messages, outcome.messages, run.tokens - run.sizes.total(outcome.messages))
+        return outcome
+
+    def _committed(self, compaction: Compaction, lists: HostLists, messages: list[Message], run: Run) -> Outcome:
+        ingested = lists.take(messages, full=True)
+        outcome = compaction.fold(messages, [ingested.origins(index) for index in range(len(messages))], run)
+        if outcome.proposal is not None:
+            row = Request(
+                reason=FOLD,
+                keep=0,
+                added=(),
+                cost_usd=run.allowance.cost_usd,
+                report={
+                    "tokens_before": run.tokens,
+                    "tokens_after": run.sizes.total(outcome.messages),
+                    "model_calls": run.allowance.calls,
+                },
+            )
+            self._branch.commit(outcome.proposal, row)
+        return outcome
 
     def _repaired(self, messages: list[Message]) -> list[Message]:
         """Return a valid list without the store's help; what had to be changed is noted there later."""
-        given = self._keeping.readable(messages, full=True)
+        if self._lists is None:
+            return messages
+        given = self._lists.readable(messages, full=True)
         valid = list(repair(given).messages)
-        self._keeping.owe(given, valid)
+        self._lists.owe(given, valid)
         return valid
 
     def _finish(self, run: Run, outcome: Outcome) -> list[Message]:
@@ -443,7 +492,7 @@ class LCMEngine(ContextEngine):
         }
 
     def _status(self) -> dict[str, Any]:
-        return status(self._keeping, self.get_status())
+        return status(self._branch, self.get_status())
 
 
 def _private_name() -> str:

@@ -21,8 +21,8 @@ from leporello.lcm.dag import (
     seqs_of,
     with_files,
 )
-from leporello.lcm.window import block_tokens
 from leporello.lcm.writing import REMAKE, SMALLEST_TEXT
+from leporello.summary.blocks import block_tokens
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:

@@ -14,11 +14,12 @@ from uuid import uuid4
 
 from leporello.lcm.dag import FULL, Coverage, Piece, covers_of, group_to_condense, in_order, is_full, pack
 from leporello.lcm.fold import budget_over, pieces_of
-from leporello.lcm.keeping import tops_of
-from leporello.lcm.window import block_tokens
+from leporello.lcm.unfolded import uncovered
 from leporello.lcm.writing import CALLS, PAID, REMAKE, Allowance, Writer
 from leporello.messages import groups, role_of
-from leporello.store.records import Cover
+from leporello.store import Cover
+from leporello.store.branch import tops_of
+from leporello.summary.blocks import block_tokens
 from leporello.summary.masking import zone_start
 from leporello.tokens import count_message
 
@@ -27,10 +28,8 @@ if TYPE_CHECKING:
 
     from leporello.config.model import Lcm
     from leporello.lcm.background import Executor
-    from leporello.lcm.keeping import Keeping
     from leporello.lcm.threshold import Budgets
-    from leporello.store.protocol import Store
-    from leporello.store.records import Job, Node, Stored
+    from leporello.store import Branch, Job, Node, Store, Stored
     from leporello.summary import Summariser
 
 LEAF, CONDENSED, AGAIN = "lcm.leaf", "lcm.condensed", "lcm.remake"
@@ -42,15 +41,15 @@ class Preparing:
 
     def __init__(
         self,
-        keeping: Keeping,
+        branch: Branch,
         summariser: Summariser,
         settings: Lcm,
         clock: Callable[[], float],
         executor: Callable[[], Executor],
     ) -> None:
-        self._store: Callable[[], Store] = lambda: keeping.store
-        self._keeping = keeping
-        self._conversation, self._owner = keeping.conversation, keeping.owner
+        self._store: Callable[[], Store] = lambda: branch.store
+        self._branch = branch
+        self._conversation, self._owner = branch.conversation, branch.owner
         self._summariser = summariser
         self._settings = settings
         self._clock = clock
@@ -68,9 +67,9 @@ class Preparing:
         Returns how many tokens the next one still lacks.
         """
         self._room = budgets.summaries
-        window = self._keeping.window()
-        nodes, prepared = self._keeping.nodes(window)
-        rows = self._keeping.uncovered(window, nodes, Coverage(nodes))
+        window = self._branch.window()
+        nodes, prepared = self._branch.nodes(window), self._branch.prepared_nodes()
+        rows = uncovered(self._branch, window, nodes, Coverage(nodes))
         leaves, lacks = full_leaves(before_zone(rows, budgets), prepared, budgets.leaf)
         for covers in leaves:
             self._put(LEAF, _name(covers), {"covers": [_plain(cover) for cover in covers]})
@@ -128,7 +127,7 @@ class Preparing:
         Only a full group is the same then: behind one that is not, more leaves may come.
         """
         store, owner = self._store(), self._owner
-        shown = [store.node(top, owner=owner) for top in tops_of(self._keeping.window())]
+        shown = [store.node(top, owner=owner) for top in tops_of(self._branch.window())]
         prepared = [n for n in store.prepared_nodes(self._conversation, owner=owner) if "replaces" not in n.meta]
         ready = {node.children: node for node in prepared if node.children}
         tops = in_order([*filter(None, shown), *(node for node in prepared if not node.children)])

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leporello.lcm.compaction import FOLD
-from leporello.lcm.keeping import tops_of
 from leporello.lcm.tools.toolbox import ANSWER
-from leporello.lcm.window import block_tokens, moment
+from leporello.lcm.unfolded import unfolded
 from leporello.lcm.writing import REMAKE
+from leporello.store import FOLD
+from leporello.store.branch import tops_of
+from leporello.summary.blocks import block_tokens, moment
 
 if TYPE_CHECKING:
-    from leporello.lcm.keeping import Keeping
+    from leporello.store import Branch, Request
 
 _LAST_FOLDS = 5
+_OF_A_FOLD = ("tokens_before", "tokens_after", "model_calls")
 
 
-def status(keeping: Keeping, engine: dict[str, Any]) -> dict[str, Any]:
+def status(branch: Branch, engine: dict[str, Any]) -> dict[str, Any]:
     """Return the state of a conversation and of the engine."""
-    store, conversation, owner = keeping.store, keeping.conversation, keeping.owner
+    store, conversation, owner = branch.store, branch.conversation, branch.owner
     info = store.info(conversation, owner=owner)
-    window = keeping.window()
+    window = branch.window()
     tops = [node for id_ in tops_of(window) if (node := store.node(id_, owner=owner)) is not None]
     blocks = sum(map(block_tokens, tops))
-    messages, tokens = keeping.unfolded(window, tops)
-    levels = store.levels(conversation, REMAKE, owner=owner, branch=keeping.branch)
+    messages, tokens = unfolded(branch, window, tops)
+    levels = store.levels(conversation, REMAKE, owner=owner, branch=branch.number)
     prepared = store.prepared_nodes(conversation, owner=owner)
     folds = store.requests(conversation, owner=owner, reason=FOLD, last=_LAST_FOLDS)
     cost_usd, unpriced = store.spent(conversation, (FOLD, ANSWER), owner=owner)
     return {
-        "conversation": keeping.conversation,
+        "conversation": branch.conversation,
         "messages": info.messages if info else 0,
         "superseded": info.superseded if info else 0,
         "nodes": sum(level.nodes for level in levels),
@@ -45,7 +47,13 @@ def status(keeping: Keeping, engine: dict[str, Any]) -> dict[str, Any]:
             "to_improve": sum(level.noted for level in levels),
             "improved": sum(bool(node.meta.get("replaces")) for node in prepared),
         },
-        "last_folds": [{"time": moment(row.time), "cost_usd": row.cost_usd, **row.report} for row in folds],
+        "last_folds": [_told(row) for row in folds],
         "cost_usd": None if unpriced else cost_usd,
         "summariser": engine["summariser"],
     }
+
+
+def _told(row: Request) -> dict[str, Any]:
+    """Tell when a fold was made, what it cost and what it came to."""
+    known = {key: row.report[key] for key in _OF_A_FOLD if key in row.report}
+    return {"time": moment(row.time), "cost_usd": row.cost_usd, **known}

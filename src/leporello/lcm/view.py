@@ -28,7 +28,7 @@ from leporello.summary.squeeze import PAYLOAD_LIMITS, squeeze, squeeze_unread
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from leporello.store.records import Ingested, Stored
+    from leporello.store.records import Stored
     from leporello.summary.sizes import Sizes
     from leporello.summary.squeeze import Room
 
@@ -48,11 +48,13 @@ class View:
     origins: list[tuple[Message, tuple[str, ...]]]
 
 
-def view(messages: Sequence[Any], ingested: Ingested, stored: dict[str, Stored], covered: Iterable[str]) -> View:
+def view(
+    messages: Sequence[Any], sources: Sequence[tuple[str, ...]], stored: dict[str, Stored], covered: Iterable[str]
+) -> View:
     """Take a list apart; what a leaf covers already, and what an engine derived, is left out of `held`."""
     valid = _own_objects(repair(list(messages)).messages)
     origins = align(messages, valid)
-    ids_of = [tuple(i for place in places for i in ingested.origins(place)) for places in origins]
+    ids_of = [tuple(i for place in places for i in sources[place]) for places in origins]
     derived = [bool(places) and not ids for places, ids in zip(origins, ids_of, strict=True)]
     newest = max((i for i, m in enumerate(valid) if role_of(m) == "user" and not derived[i]), default=-1)
     folded = set(covered)

@@ -80,8 +80,6 @@ class Conversation:
     """The system prompt of a conversation in which nothing was said yet: it is stored with the first message."""
     unwritten: list[Request] = field(default_factory=list)
     """Rows of the journal that the store could not take yet."""
-    engine_stores: bool = False
-    """Whether the engine keeps the conversation in the same store."""
     engine: str = ""
     """The name of the engine."""
     foreign: bool = False
@@ -101,8 +99,6 @@ class Conversation:
     """Whether an overflow answer to the current request has led to a compaction already."""
     rests_until: int = 0
     """After a compaction that was refused, how large the request must be before the engine is asked for another."""
-    edited: bool = False
-    """Whether the window is another one than what the engine saw last, and not only longer."""
     moved: str = ""
     """Why the prefix of the next request is another one."""
     renamed: dict[str, str] = field(default_factory=dict)
@@ -110,7 +106,7 @@ class Conversation:
 
     def cut(self, lines: int, why: str, *, sound: bool = False) -> None:
         """Take note that the lines from a place on are others than before; `sound` when they are known to be valid."""
-        self.moved, self.edited = why, True
+        self.moved = why
         if not sound:
             self.sound.cut(lines)
         self.meter.cut(lines)
@@ -124,7 +120,6 @@ class Conversation:
         """Go on from the conversation as it stands in the store."""
         self.window = Window([*saved.lines, *saved.later])
         self.newest = None
-        self.edited = bool(self.window)
         self.journalled, self.items = (len(saved.lines), saved.items) if saved.whole else (0, 0)
 
     def copy(self, message: Message) -> Message:
@@ -134,16 +129,6 @@ class Conversation:
     def shown(self) -> list[Message]:
         """Return the live list of the messages for the engine."""
         return self.window.shown(self.copy)
-
-    @property
-    def stored(self) -> bool:
-        """Whether everything that was said is in the store."""
-        return not self.waiting
-
-    @property
-    def engine_waits(self) -> bool:
-        """Whether the engine must not see the list now: it would store what the session could not, and it twice."""
-        return self.engine_stores and bool(self.waiting)
 
     def size(self) -> Count:
         """Count the request that the window and the tools make."""

@@ -11,36 +11,35 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 from leporello.engine import CompactionReport
-from leporello.errors import EngineError
+from leporello.errors import EngineError, StaleWindowError, StoreError
 from leporello.events import CompactionFinished, CompactionStarted
 from leporello.messages import copied
 from leporello.session import steps
 from leporello.session.accounts import FOLDED
-from leporello.session.keeping import handing_out, writing
+from leporello.session.keeping import reloading, writing
 from leporello.session.lines import Line, Said, Window, line_of
 from leporello.session.verdict import judge, kept
 from leporello.session.walk import tell, telling, trying
-from leporello.session.windows import folded_lines, place_of, saved_lines
-from leporello.store import Request
+from leporello.session.windows import folded_lines, place_of, proposed_lines
+from leporello.store import FOLD, Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leporello.messages import Message
     from leporello.session.conversation import Conversation
     from leporello.session.walk import Walk
+    from leporello.store import Proposal, WindowItem
 
 LEASE_SECONDS = 15.0  # prolonged while a compaction goes on; what a killed process held is free after that
 REST = 0.05  # of the window: what a request grows by before an engine whose result was of no use is asked again
 NET = 0.85  # of the model's window: where a conversation is folded, whatever its engine thinks of the size
 MOST_REFUSALS = 3
+COMPACTION = "compaction"  # why the front of the next request is another one
 
 
 def asking(talk: Conversation, tokens: int, *, reported: bool) -> Walk[bool]:
     """Ask the engine whether to fold: about the messages, then about the count, both always."""
-    early = False
-    if not talk.engine_waits:
-        early = yield from trying(talk, steps.Preflight(messages=talk.shown(), stored=talk.stored), default=False)
+    early = yield from trying(talk, steps.Preflight(messages=talk.shown()), default=False)
     due = yield from trying(talk, steps.ShouldCompress(tokens=tokens), default=False)
     caught = talk.foreign and in_net(talk, tokens)
     if not (early or due or caught) or not talk.automatic or talk.recovered or tokens < talk.rests_until:
@@ -66,8 +65,6 @@ def folding(
 
     `patience`: how many seconds to wait for a process that is at it already.
     """
-    if talk.engine_waits:
-        return _refused(talk, "the store cannot be used at the moment")
     if not (yield from trying(talk, steps.Lease(seconds=LEASE_SECONDS, patience=patience), default=True)):
         return _refused(talk, "another process is compacting this conversation")
     try:
@@ -81,7 +78,7 @@ def folding(
         talk.rests_until = 0 if not talk.refusals else _rests_until(talk, talk.size().tokens)
     else:
         if report.model_calls:
-            yield from writing(talk, talk.journalled, _row(reason, report))
+            yield from writing(talk, talk.journalled, _row(report, reason))
         talk.rests_until = _rests_until(talk, tokens)
     fields = {key: value for key, value in asdict(report).items() if key != "unfoldable"}
     yield tell(talk, CompactionFinished, **fields)
@@ -92,20 +89,15 @@ def replacing(
     talk: Conversation, tokens: int, *, focus: str | None, force: bool, reason: str
 ) -> Walk[CompactionReport]:
     """Replace the window by what the engine makes of it; a result that is no good is refused, and the window stays."""
-    yield from handing_out(talk)
-    version = yield from trying(talk, steps.Version())
     before = talk.window
     given = [talk.copy(message) for message in before.messages]
-    step = steps.Compress(messages=given, written=_written(before, given), tokens=tokens, focus=focus, force=force)
-    report = yield from using(talk, step)
+    step = steps.Compress(messages=given, sources=_sources(before), tokens=tokens, focus=focus, force=force)
+    report = yield from using(talk, step, reason)
     if talk.foreign:
-        report = yield from catching(talk, report, tokens, focus=focus, force=force)
+        report = yield from catching(talk, report, tokens, focus=focus, force=force, reason=reason)
     if talk.window is not before:
-        talk.cut(0, "compaction")
-        if version is not None and not talk.waiting:
-            yield from saving(talk, before.lines, version, reason, report)
-        else:
-            talk.unwritten.append(_row(reason, report))
+        if not talk.journalled:
+            yield from saving(talk, _row(report, reason))
         yield from pinning(talk, before.lines)
         talk.sound.mend(talk.window, talk.dialect)
         if talk.sent is not None:  # its row must not cut off what the fold has saved
@@ -123,11 +115,11 @@ def pinning(talk: Conversation, before: Sequence[Line]) -> Walk[None]:
         one = said.get(row.id) or Said(message=row.message, id=row.id)
         at = place_of(talk.window, row.id)
         talk.window.replace(at, [line_of(one.message, said=[one]), *talk.window.lines[at:]])
-        talk.cut(at, "compaction")
+        talk.cut(at, COMPACTION)
 
 
-def using(talk: Conversation, step: steps.Compress | steps.CompressBuiltIn) -> Walk[CompactionReport]:
-    """Let an engine compress, and make its result the window if it is good."""
+def using(talk: Conversation, step: steps.Compress | steps.CompressBuiltIn, reason: str) -> Walk[CompactionReport]:
+    """Let an engine compress, and make its result the window if it is good; one that it proposed is committed too."""
     try:
         made = yield step
     except EngineError as error:
@@ -135,14 +127,41 @@ def using(talk: Conversation, step: steps.Compress | steps.CompressBuiltIn) -> W
     window = talk.window
     room = int(NET * talk.route.context_length) if talk.foreign else None
     verdict = judge(made, window, talk.dialect, room=room)
-    if verdict.result is not None:
-        given = window.messages if talk.foreign else step.messages
-        talk.window = Window(folded_lines(verdict.result, given, window.lines))
+    if verdict.result is None:
+        return verdict.report
+    if made.proposal is not None:
+        lines = proposed_lines(verdict.result, made.proposal.window.items, window.lines)
+        problem = yield from committing(talk, lines, made.proposal, _row(verdict.report, reason))
+        return _refused(talk, problem) if problem else verdict.report
+    given = window.messages if talk.foreign else step.messages
+    talk.window = Window(folded_lines(verdict.result, given, window.lines))
+    talk.cut(0, COMPACTION)
     return verdict.report
 
 
+def committing(talk: Conversation, lines: list[Line] | None, proposal: Proposal, row: Request) -> Walk[str]:
+    """Commit a window that the engine proposed, with its nodes and its row of the journal, or drop all of it.
+
+    Returns why it was dropped, "" when it was not.
+    """
+    if lines is None:
+        return "the engine proposed another window than it returned"
+    items = _items(lines)
+    try:
+        yield steps.Commit(proposal=proposal, items=items, request=row)
+    except StaleWindowError:
+        yield from reloading(talk, "another process folded the conversation")
+        return "another process has folded the conversation meanwhile"
+    except StoreError as error:
+        return f"the store could not be used: {error}"
+    talk.window = Window(lines)
+    talk.cut(0, COMPACTION)
+    talk.journalled, talk.items = len(lines), len(items)
+    return ""
+
+
 def catching(
-    talk: Conversation, report: CompactionReport, tokens: int, *, focus: str | None, force: bool
+    talk: Conversation, report: CompactionReport, tokens: int, *, focus: str | None, force: bool, reason: str
 ) -> Walk[CompactionReport]:
     """Count the refusals of a third party's engine, and let the built-in one fold where it failed too often or late."""
     folded = report.status in FOLDED
@@ -157,13 +176,13 @@ def catching(
     given = [copied(message) for message in talk.window.messages]
     step = steps.CompressBuiltIn(
         messages=given,
-        written=_written(talk.window, given),
+        sources=_sources(talk.window),
         tokens=left,
         focus=focus,
         force=force or caught,
         route=talk.route,
     )
-    second = yield from using(talk, step)
+    second = yield from using(talk, step, reason)
     if second.status not in FOLDED:
         return report if folded else replace(report, reason=f"{why}; nor did the built-in compressor: {second.reason}")
     why = f"{why}; the built-in compressor folded in its place"
@@ -180,31 +199,25 @@ def catching(
     )
 
 
-def saving(
-    talk: Conversation, before: Sequence[Line], version: int, reason: str, report: CompactionReport
-) -> Walk[None]:
-    """Save the window and its row of the journal; an engine that keeps the conversation itself has done so already."""
+def saving(talk: Conversation, row: Request) -> Walk[None]:
+    """Save the window and its row of the journal."""
     lines = talk.window.lines
-    items = [item for line in lines for item in line.items()]
-    row = _row(reason, report)
-    saved = yield from trying(talk, steps.Save(version=version, items=items, request=row))
-    if saved is None:
+    items = _items(lines)
+    if talk.waiting or (yield from trying(talk, steps.Save(items=items, request=row))) is None:
         talk.unwritten.append(row)
-        return
-    if saved is items:
+    else:
         talk.journalled, talk.items = len(lines), len(items)
-        return
-    own = saved_lines(talk.window.messages, saved, before)
-    talk.edited = False
-    if own is not None:
-        talk.window = Window(own)
-        talk.journalled = next((at for at, line in enumerate(own) if line.is_block), len(own))
-        talk.items = sum(len(line.kept) for line in own[: talk.journalled])
 
 
-def _row(reason: str, report: CompactionReport) -> Request:
-    """Return the row of a compaction."""
-    return Request(reason=reason, keep=0, added=(), cost_usd=report.cost_usd, report=asdict(report))
+def _items(lines: Sequence[Line]) -> tuple[WindowItem, ...]:
+    """Return how the store's window writes these lines."""
+    return tuple(item for line in lines for item in line.items())
+
+
+def _row(report: CompactionReport, trigger: str) -> Request:
+    """Return the row of a compaction, with what led to it."""
+    told = {"trigger": trigger, **asdict(report)}
+    return Request(reason=FOLD, keep=0, added=(), cost_usd=report.cost_usd, report=told)
 
 
 def _refused(talk: Conversation, reason: str) -> CompactionReport:
@@ -218,9 +231,9 @@ def _rests_until(talk: Conversation, tokens: int) -> int:
     return later if not talk.foreign or in_net(talk, tokens) else min(later, math.ceil(NET * window))
 
 
-def _written(window: Window, copies: Sequence[Message]) -> list[Message]:
-    """Return those of a window's messages that nobody said."""
-    return [message for message, line in zip(copies, window.lines, strict=True) if not line.said]
+def _sources(window: Window) -> list[steps.Sources]:
+    """Return the stored messages that each message of a window stands for."""
+    return [line.sources for line in window.lines]
 
 
 def _sum(*costs: float | None) -> float | None:

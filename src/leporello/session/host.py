@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import uuid4
 
 from leporello.config.engines import BUILT_IN
-from leporello.engine import CompactionReport, ContextEngine, ForeignCall, call_fitting, fitting
+from leporello.engine import CompactionReport, ContextEngine, ForeignCall, call_fitting, fitting, names
 from leporello.errors import EngineError, StaleWindowError
 from leporello.events import CompactionFinished, CompactionStarted, Event, Sink
 from leporello.plugins import dispatch, merge_tools, route_llm
@@ -18,16 +18,16 @@ from leporello.session import steps
 from leporello.session.lease import Lease
 from leporello.session.verdict import Made
 from leporello.session.windows import load
-from leporello.store import Window
+from leporello.store import ROOT, Window
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Sequence
+    from collections.abc import Callable, Generator
     from contextlib import AbstractContextManager
     from types import TracebackType
 
     from leporello.llm import LLM
     from leporello.session.windows import Saved
-    from leporello.store import Store, Stored, WindowItem
+    from leporello.store import Branch, Store, Stored
 
 T = TypeVar("T")
 _log = logger()
@@ -63,16 +63,18 @@ class ToolAnswer:
     seconds: float
 
 
+def takes_branch(engine: ContextEngine) -> bool:
+    """Tell whether an engine works on the session's branch: `on_session_start` has a parameter for it."""
+    return names(getattr(engine, "on_session_start", None) or ContextEngine.on_session_start, "branch")
+
+
 @dataclass(kw_only=True)
 class Host:
     """One engine and one store, for one conversation after another."""
 
     engine: ContextEngine
-    store: Store
-    conversation: str
-    owner: str = ""
-    branch: int = 1
-    """The branch of the conversation that this session is on."""
+    branch: Branch
+    """The branch of the conversation that this session is on; the session is its only writer."""
     start: dict[str, Any] = field(default_factory=dict)
     """What on_session_start is told besides the id."""
     llm: LLM | None = None
@@ -99,31 +101,24 @@ class Host:
             self._tell(steps.Tell(event=named))
 
     @property
-    def engine_stores(self) -> bool:
-        """Whether the engine keeps the conversation itself, in the same store."""
-        return getattr(self.engine, "store", None) is self.store
+    def store(self) -> Store:
+        """The store that keeps the conversation."""
+        return self.branch.store
+
+    @property
+    def conversation(self) -> str:
+        """The name of the conversation."""
+        return self.branch.conversation
+
+    @property
+    def owner(self) -> str:
+        """Whom the conversation belongs to."""
+        return self.branch.owner
 
     # the store
 
     def _append(self, step: steps.Append) -> tuple[str, ...]:
-        return self.store.append(self.conversation, step.messages, request=step.request, **self._here)
-
-    def _handout(self, step: steps.HandOut) -> None:
-        if not self.engine_stores:
-            return
-        listed = [(line.message, [one.id for one in line.said if one.id is not None]) for line in step.lines]
-        self.store.handed_out(self.conversation, listed, **self._here)
-
-    @property
-    def _here(self) -> dict[str, Any]:
-        """The owner and the branch, as the store's methods take them."""
-        return {"owner": self.owner, "branch": self.branch}
-
-    def _switch_branch(self, branch: int) -> None:
-        """Go on on another branch, and let an engine that keeps the conversation in the same store know."""
-        self.branch = branch
-        if self.engine_stores:
-            self._call("switch_branch", branch)
+        return self.store.append(self.conversation, step.messages, request=step.request, **self.branch.here)
 
     def carry_over(self, parent: ContextEngine) -> None:
         """Let the engine of a fork go on from where the engine of its parent stands."""
@@ -132,33 +127,26 @@ class Host:
             self._call("go_on_from", parent)
 
     def _takeback(self, step: steps.TakeBack) -> int:
-        first = self.store.get([step.first], **self._here).get(step.first)
+        first = self.store.get([step.first], **self.branch.here).get(step.first)
         if first is not None and not first.superseded:
-            self._switch_branch(self.store.fork(self.conversation, before=first.id, move=True, **self._here))
-        return self.branch
+            self.branch.switch(self.store.fork(self.conversation, before=first.id, move=True, **self.branch.here))
+        return self.branch.number or ROOT
 
     def _newest(self, step: steps.Newest) -> str | None:
-        return self.store.newest(self.conversation, **self._here)
+        return self.store.newest(self.conversation, **self.branch.here)
 
     def _pinned(self, step: steps.Pinned) -> list[Stored]:
         ids = self.store.pins(self.conversation, owner=self.owner)
-        return [row for row in self.store.get(ids, **self._here).values() if not row.superseded] if ids else []
+        return [row for row in self.store.get(ids, **self.branch.here).values() if not row.superseded] if ids else []
 
     def _load(self, step: steps.Load) -> Saved:
-        return load(self.store, self.conversation, self.owner, self.branch)
+        return load(self.branch)
 
     def _journal(self, step: steps.Journal) -> int:
-        return self.store.record_request(self.conversation, step.request, **self._here)
+        return self.store.record_request(self.conversation, step.request, **self.branch.here)
 
     def _lease(self, step: steps.Lease) -> bool:
-        lease = Lease(
-            store=self.store,
-            conversation=self.conversation,
-            token=self.token,
-            owner=self.owner,
-            branch=self.branch,
-            seconds=step.seconds,
-        )
+        lease = Lease(branch=self.branch, token=self.token, seconds=step.seconds)
         is_ours = lease.take(step.patience)
         self._lease_held = lease if is_ours else None
         return is_ours
@@ -168,35 +156,31 @@ class Host:
         if lease is not None:
             lease.give_back()
 
-    def _version(self, step: steps.Version) -> int:
-        return self.store.window(self.conversation, **self._here).version
-
-    def _save(self, step: steps.Save) -> Sequence[WindowItem]:
-        now = self.store.window(self.conversation, **self._here)
-        if now.version != step.version:
-            return now.items
+    def _save(self, step: steps.Save) -> int:
         try:
-            self._save_window(step, now.version)
+            return self._save_window(step)
         except StaleWindowError:
-            self._save_window(step, self.store.window(self.conversation, **self._here).version)
-        return step.items
+            return self._save_window(step)
 
-    def _save_window(self, step: steps.Save, version: int) -> None:
-        window = Window(version=version, items=tuple(step.items))
-        self.store.save_window(self.conversation, window, step.request, **self._here)
+    def _save_window(self, step: steps.Save) -> int:
+        window = Window(version=self.branch.window().version, items=tuple(step.items))
+        return self.store.save_window(self.conversation, window, step.request, **self.branch.here).version
+
+    def _commit(self, step: steps.Commit) -> None:
+        window = replace(step.proposal.window, items=tuple(step.items))
+        self.branch.commit(replace(step.proposal, window=window), step.request)
 
     # the engine
 
     def _start(self, step: steps.Start) -> None:
-        self.conversation = step.session_id
         told = {**self.start, "conversation_id": step.session_id, "owner": self.owner, "lease_token": self.token}
-        if self.engine_stores:
+        if takes_branch(self.engine):
             told["branch"] = self.branch
         self._call("on_session_start", step.session_id, **told)
 
     def _end(self, step: steps.End) -> None:
         try:
-            self._call("on_session_end", step.session_id, step.messages, **self._known(step))
+            self._call("on_session_end", step.session_id, step.messages)
         finally:
             if self.store.info(self.conversation, owner=self.owner) is not None:
                 self.store.end(self.conversation, owner=self.owner)
@@ -220,7 +204,7 @@ class Host:
             return merge_tools(step.tools, self.engine)
 
     def _preflight(self, step: steps.Preflight) -> bool:
-        return bool(self._call("should_compress_preflight", step.messages, **self._known(step)))
+        return bool(self._call("should_compress_preflight", step.messages))
 
     def _shouldcompress(self, step: steps.ShouldCompress) -> bool:
         return bool(self._call("should_compress", step.tokens))
@@ -229,11 +213,10 @@ class Host:
         return bool(self._call("should_defer_preflight_to_real_usage", step.tokens))
 
     def _compress(self, step: steps.Compress) -> Made:
+        self.branch.sources = step.sources
         with self._blamed("compress"):
             made = self._made(self.engine, step)
-        if self.engine_stores:
-            self.branch = getattr(self.engine, "branch", None) or self.branch
-        return made
+        return replace(made, proposal=self.branch.take_proposal())
 
     def _compressbuiltin(self, step: steps.CompressBuiltIn) -> Made:
         if self.built_in is None:
@@ -251,7 +234,7 @@ class Host:
         before: CompactionReport | None = getattr(engine, "last_compaction", None)
         started = self.clock()
         if note_written := getattr(engine, "note_written", None):
-            note_written(step.written)
+            note_written([message for message, ids in zip(step.messages, step.sources, strict=True) if not ids])
         result = call_fitting(
             engine.compress, step.messages, current_tokens=step.tokens, focus_topic=step.focus, force=step.force
         )
@@ -263,17 +246,13 @@ class Host:
         self._call("update_from_response", step.usage)
 
     def _complete(self, step: steps.Complete) -> None:
-        self._call("on_turn_complete", step.messages, usage=step.usage, **self._known(step))
+        self._call("on_turn_complete", step.messages, usage=step.usage)
 
     def _answer(self, step: steps.Answer) -> ToolAnswer:
         started = self.clock()
         with self.routing():
-            text = dispatch(self.engine, step.call.name, step.call.arguments, step.messages, **self._known(step))
+            text = dispatch(self.engine, step.call.name, step.call.arguments, step.messages)
         return ToolAnswer(text=text, seconds=self.clock() - started)
-
-    def _known(self, step: steps.Showing) -> dict[str, bool]:
-        """Return what an engine that keeps the conversation in the same store is told about the list it is shown."""
-        return {"stored": True} if step.stored and self.engine_stores else {}
 
     def close_engine(self) -> None:
         """Let the engine give back what it holds."""

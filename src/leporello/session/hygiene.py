@@ -63,7 +63,7 @@ def measured(session: Session) -> int:
 def tidying(talk: Conversation, tokens: int) -> Walk[CompactionReport]:
     """Fold, whatever the engine thinks of the size."""
     yield from turn.storing(talk)
-    yield from turn.mending(talk)
+    turn.mend(talk)
     return (yield from turn.folding(talk, tokens, reason=REASON, force=True))
 
 

@@ -10,6 +10,7 @@ from leporello.messages import role_of, text_of
 from leporello.session import steps
 from leporello.session.lines import Said, line_of
 from leporello.session.walk import telling, trying
+from leporello.session.windows import common
 from leporello.store.codec import verbatim
 
 if TYPE_CHECKING:
@@ -160,28 +161,29 @@ def catching_up(talk: Conversation) -> Walk[None]:
     yield from telling(talk, "another process went on with this conversation: it is taken up from there")
 
 
+def reloading(talk: Conversation, why: str) -> Walk[None]:
+    """Go on from the window of the branch as the store has it: what was written may stand for less than before."""
+    saved = yield from trying(talk, steps.Load())
+    if saved is None:
+        return
+    before = talk.window
+    same = common(before, [*saved.lines, *saved.later])
+    talk.cut(same, why)
+    talk.resume(saved)
+    talk.window.rewritten = min(before.rewritten, same)
+
+
 def _ids(lines: Sequence[Line]) -> set[str]:
     """Return the stored messages that lines stand for."""
     hidden = {item["m"] for line in lines for item in line.kept if "m" in item}
     return hidden | {one.id for line in lines for one in line.said if one.id is not None}
 
 
-def mending(talk: Conversation) -> Walk[None]:
+def mend(talk: Conversation) -> None:
     """Make the window valid; what had to be changed stays in it, as it is sent."""
     changed = talk.sound.mend(talk.window, talk.dialect)
     if changed is not None:
         talk.cut(changed, "mended", sound=True)
-    yield from handing_out(talk)
-
-
-def handing_out(talk: Conversation) -> Walk[None]:
-    """Before the engine sees a list that is not simply longer: let the store know what each message stands for.
-
-    Else an engine that stores what it is shown would take repairs for said, and moved messages for new ones.
-    """
-    if talk.edited and not talk.waiting:
-        yield from trying(talk, steps.HandOut(lines=talk.window.lines))
-        talk.edited = False
 
 
 def writing(talk: Conversation, lines: int, row: Request) -> Walk[None]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from leporello.errors import StoreError
 
 if TYPE_CHECKING:
-    from leporello.store import Store
+    from leporello.store import Branch
 
 _PER_TERM: Final = 3
 """How often the right is prolonged before it would be over: one that comes late loses nothing."""
@@ -27,11 +27,8 @@ _LOOK_SECONDS: Final = 0.25
 class Lease:
     """The right to compact one branch of a conversation, in the name of `token`."""
 
-    store: Store
-    conversation: str
+    branch: Branch
     token: str
-    owner: str
-    branch: int
     seconds: float
 
     def __post_init__(self) -> None:
@@ -52,7 +49,7 @@ class Lease:
         """Give it back."""
         with self._prolonging:
             self._over.set()
-        self.store.release(self.conversation, self.token, owner=self.owner, branch=self.branch)
+        self.branch.store.release(self.branch.conversation, self.token, **self.branch.here)
 
     def _keep(self) -> None:
         """Prolong it until it is given back; whoever took it meanwhile keeps it."""
@@ -68,6 +65,5 @@ class Lease:
             return True  # the store may be there again before the time is over
 
     def _prolong(self) -> bool:
-        return self.store.acquire(
-            self.conversation, self.token, seconds=self.seconds, owner=self.owner, branch=self.branch
-        )
+        branch = self.branch
+        return branch.store.acquire(branch.conversation, self.token, seconds=self.seconds, **branch.here)

@@ -52,6 +52,11 @@ class Line:
         return self.said[0].id if self.said else None
 
     @property
+    def sources(self) -> tuple[str | None, ...]:
+        """The stored messages that this line stands for; None is one that waits for the store."""
+        return tuple(one.id for one in self.said)
+
+    @property
     def is_user(self) -> bool:
         """Whether a user really said this."""
         return bool(self.said) and self.role == "user"

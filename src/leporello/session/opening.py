@@ -19,11 +19,11 @@ from leporello.session.accounts import REQUEST
 from leporello.session.arguments import check_engine, check_sink, check_store, check_texts, check_window
 from leporello.session.conversation import Conversation, Route
 from leporello.session.dialects import DIALECTS
-from leporello.session.host import Host
+from leporello.session.host import Host, takes_branch
 from leporello.session.meter import Meter
 from leporello.session.telemetry import with_spans
 from leporello.session.windows import load
-from leporello.store import open_store
+from leporello.store import Branch, open_store
 from leporello.tokens import DEFAULT_WINDOW
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Opened:
             before,
             engine=engine,
             token=uuid4().hex,
-            built_in=_built_in(self.config, self.source, engine, before.store, self.talk.route),
+            built_in=_built_in(self.config, self.source, engine, self.talk.route),
             _lease_held=None,
             _built_in=None,
             _taken={},
@@ -141,11 +141,9 @@ def open_session(
         kept = open_store(":memory:")
     host = Host(
         engine=chosen,
-        store=kept,
-        conversation=key,
-        owner=owner,
+        branch=Branch(kept, key, owner),
         start=_start(settings, route, platform),
-        built_in=_built_in(settings, source, chosen, kept, route),
+        built_in=_built_in(settings, source, chosen, route),
         sink=with_spans(on_event),
         **_routing(settings, engine, chosen, route, llm),
     )
@@ -169,22 +167,22 @@ def conversation(
 ) -> Conversation:
     """Return a conversation as it was left, on its head or another branch: its window, its last count, what it cost."""
     store, owner = host.store, host.owner
-    host.branch = branch or store.head(session_id, owner=owner)
+    number = branch or store.head(session_id, owner=owner)
+    host.branch = Branch(store, session_id, owner, number)
     talk = Conversation(
         session_id=session_id,
         route=route,
         dialect=dialect,
         automatic=config.compression.enabled,
         engine=host.engine_name,
-        engine_stores=host.engine_stores,
         foreign=host.built_in is not None,
         meter=Meter(route.model),
         caching=_caching(config, route, dialect),
     )
-    saved = load(store, session_id, owner, host.branch)
+    saved = load(host.branch)
     talk.resume(saved)
     talk.accounts.resume(store.requests(session_id, owner=owner))
-    last = next(iter(store.requests(session_id, owner=owner, branch=host.branch, last=1)), None)
+    last = next(iter(store.requests(session_id, owner=owner, branch=number, last=1)), None)
     if saved.whole and last is not None and last.reason == REQUEST and last.usage.get("prompt_tokens"):
         talk.meter.resumed(last.usage["prompt_tokens"], len(saved.lines), int(last.report.get("tools", 0)))
     return talk
@@ -289,10 +287,10 @@ def _engine(given: Any, source: EngineSource | None) -> tuple[ContextEngine, str
 
 
 def _built_in(
-    config: Config, source: EngineSource | None, engine: ContextEngine, store: Store, route: Route
+    config: Config, source: EngineSource | None, engine: ContextEngine, route: Route
 ) -> Callable[[], ContextEngine] | None:
     """Return what makes the engine that folds where a third party's does not; None for an engine of ours."""
-    if type(engine).__module__.startswith(_OURS) or getattr(engine, "store", None) is store:
+    if type(engine).__module__.startswith(_OURS) or takes_branch(engine):
         return None
     if source is None:
         source = EngineSource(

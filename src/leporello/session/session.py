@@ -25,6 +25,7 @@ from leporello.session.dialects import requests_in
 from leporello.session.host import drive
 from leporello.session.opening import Opened, open_session, switched
 from leporello.session.streams import Stream
+from leporello.store import ROOT
 from leporello.store.codec import verbatim
 from leporello.summary.masking import masked_stop
 
@@ -265,7 +266,7 @@ class Session:
         self._drive(turn.storing(self._talk))
         if self.unstored:
             raise StoreError("the conversation is not stored at the moment, so it cannot be forked.")
-        branch = self.store.fork(self.id, before=before, owner=self._host.owner, branch=self._host.branch, head=head)
+        branch = self.store.fork(self.id, before=before, head=head, **self._host.branch.here)
         return self._opened.on_branch(branch)
 
     @classmethod
@@ -283,7 +284,7 @@ class Session:
     @property
     def branch(self) -> int:
         """The branch that this session is on."""
-        return self._host.branch
+        return self._host.branch.number or ROOT
 
     def pin(self, message_id: str, *, pinned: bool = True) -> None:
         """Let a message survive every fold word by word, or no longer.

@@ -1,8 +1,7 @@
 """What a turn asks to be done: every contact with the engine and the store, as data.
 
 The turn (`leporello.session.turn`) yields these and is sent back what came of them; whoever drives it decides in which
-thread, and against which engine and store, they are done. Where a step shows the engine the list, `stored` tells that
-all of it is in the session's store.
+thread, and against which engine and store, they are done.
 """
 
 from __future__ import annotations
@@ -17,8 +16,9 @@ if TYPE_CHECKING:
     from leporello.events import Event
     from leporello.messages import Message, ToolCall
     from leporello.session.conversation import Route
-    from leporello.session.lines import Line
-    from leporello.store import Request, WindowItem
+    from leporello.store import Proposal, Request, WindowItem
+
+Sources: TypeAlias = "tuple[str | None, ...]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,13 +52,6 @@ class Load:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HandOut:
-    """Tell the store what each line of the window stands for, before an engine hands it the list to be stored."""
-
-    lines: Sequence[Line]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Journal:
     """Write down a request."""
 
@@ -82,15 +75,18 @@ class Release:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Version:
-    """Ask which version the store's window has: it changes when an engine saves the window itself."""
+class Save:
+    """Replace the store's window, whatever it was."""
+
+    items: Sequence[WindowItem]
+    request: Request
 
 
 @dataclass(frozen=True, kw_only=True)
-class Save:
-    """Replace the store's window, unless the engine did so itself since `version`; the answer is what it has now."""
+class Commit:
+    """Replace the store's window by one that the engine proposed, with its nodes; fail when it was replaced since."""
 
-    version: int
+    proposal: Proposal
     items: Sequence[WindowItem]
     request: Request
 
@@ -107,7 +103,6 @@ class Preflight:
     """Ask the engine about the messages: should_compress_preflight."""
 
     messages: list[Message]
-    stored: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,11 +123,12 @@ class Defer:
 class Compress:
     """Let the engine compress; the answer is whatever it returned, and its report if it made one.
 
-    `written` are those of the messages that nobody said: an engine, or a repair, wrote them.
+    `sources` are the stored messages that each message stands for, None for one that is not stored yet. One that
+    stands for none was said by nobody: an engine, or a repair, wrote it.
     """
 
     messages: list[Message]
-    written: list[Message]
+    sources: list[Sources]
     tokens: int
     focus: str | None
     force: bool
@@ -143,7 +139,7 @@ class CompressBuiltIn:
     """Let the built-in engine compress in the place of the session's own; the answer is the same as to Compress."""
 
     messages: list[Message]
-    written: list[Message]
+    sources: list[Sources]
     tokens: int
     focus: str | None
     force: bool
@@ -163,7 +159,6 @@ class Complete:
 
     messages: list[Message]
     usage: Usage | None
-    stored: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +167,6 @@ class Answer:
 
     call: ToolCall
     messages: list[Message]
-    stored: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -195,7 +189,6 @@ class End:
 
     session_id: str
     messages: list[Message]
-    stored: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -210,19 +203,17 @@ class Tell:
     event: Event
 
 
-Showing: TypeAlias = Preflight | Complete | Answer | End
 Step: TypeAlias = (
     Append
     | TakeBack
     | Newest
     | Pinned
     | Load
-    | HandOut
     | Journal
     | Lease
     | Release
-    | Version
     | Save
+    | Commit
     | Offer
     | Preflight
     | ShouldCompress

@@ -35,10 +35,10 @@ from leporello.session.events import (
 from leporello.session.folding import LEASE_SECONDS, asking, folding
 from leporello.session.keeping import (
     catching_up,
-    handing_out,
     hearing,
-    mending,
+    mend,
     newest_said,
+    reloading,
     saying,
     storing,
     unstored_turn,
@@ -47,7 +47,6 @@ from leporello.session.keeping import (
 )
 from leporello.session.lines import Said, line_of
 from leporello.session.walk import Walk, tell, telling, trying
-from leporello.session.windows import common
 from leporello.store import Request
 from leporello.tokens import count_message, count_tools
 
@@ -66,8 +65,7 @@ __all__ = [
     "compressing",
     "ending",
     "folding",
-    "handing_out",
-    "mending",
+    "mend",
     "opening",
     "recording",
     "recovering",
@@ -87,7 +85,6 @@ __all__ = [
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens")
 SMALLEST_WINDOW = 2_048  # no model has less: an overflow answer to a shorter request speaks of something else
-UNAVAILABLE = '{"error": "The store cannot be used at the moment; try again later."}'
 
 
 def starting(talk: Conversation, *, introduced: bool = True) -> Walk[None]:
@@ -136,7 +133,7 @@ def requesting(talk: Conversation, tools: Sequence[dict[str, Any]]) -> Walk[None
         raise SessionError("there is nothing to send yet: add a message of the user first.")
     yield from unanswered(talk, "no answer was recorded")
     yield from storing(talk)
-    yield from mending(talk)
+    mend(talk)
     yield from offering(talk, tools)
     size = talk.size()
     if (yield from asking(talk, size.tokens, reported=size.reported)):
@@ -160,9 +157,7 @@ def recording(talk: Conversation, answer: Answered) -> Walk[list[ToolCall]]:
     for call in calls:
         if call.name in own:
             yield from answering(talk, call)
-    if not talk.engine_waits:
-        yield from handing_out(talk)
-        yield from trying(talk, steps.Complete(messages=talk.shown(), usage=answer.usage, stored=talk.stored))
+    yield from trying(talk, steps.Complete(messages=talk.shown(), usage=answer.usage))
     return [call for call in calls if call.name not in own]
 
 
@@ -190,7 +185,7 @@ def compressing(talk: Conversation, focus: str | None) -> Walk[CompactionReport]
     yield from storing(talk)
     if all(is_system(message) for message in talk.window.messages):
         return CompactionReport(status="unchanged", reason="there is nothing to compact yet")
-    yield from mending(talk)
+    mend(talk)
     reason = f"asked for, with focus on {redact(focus)}" if focus else "asked for"
     return (yield from folding(talk, talk.size().tokens, reason=reason, focus=focus, force=True))
 
@@ -224,18 +219,6 @@ def undoing(talk: Conversation) -> Walk[list[Message]]:
     return [copied(line.message) for line in removed]
 
 
-def reloading(talk: Conversation, why: str) -> Walk[None]:
-    """Go on from the window of the branch as the store has it: what was written may stand for less than before."""
-    saved = yield from trying(talk, steps.Load())
-    if saved is None:
-        return
-    before = talk.window
-    same = common(before, [*saved.lines, *saved.later])
-    talk.cut(same, why)
-    talk.resume(saved)
-    talk.window.rewritten = min(before.rewritten, same)
-
-
 def _may_be_folded(talk: Conversation, at: int) -> bool:
     """Tell whether, after an undo without the store, a newer message of the user than this one may be folded."""
     written = any(not line.said and not is_system(line.message) for line in talk.window.lines)
@@ -254,9 +237,8 @@ def ending(talk: Conversation) -> Walk[None]:
     """End at a real boundary: exit, reset, expiry."""
     yield from unanswered(talk, "the conversation ended first")
     yield from storing(talk)
-    yield from handing_out(talk)
     messages = [] if talk.unspoken else talk.shown()
-    yield from trying(talk, steps.End(session_id=talk.session_id, messages=messages, stored=talk.stored))
+    yield from trying(talk, steps.End(session_id=talk.session_id, messages=messages))
 
 
 def resetting(talk: Conversation) -> Walk[None]:
@@ -306,11 +288,7 @@ def sending(talk: Conversation) -> Walk[None]:
 
 def answering(talk: Conversation, call: ToolCall) -> Walk[None]:
     """Let the engine answer a call of one of its tools."""
-    if talk.engine_waits:
-        yield from saying(talk, tool_result(call, UNAVAILABLE))
-        return
-    yield from handing_out(talk)
-    answer = yield steps.Answer(call=call, messages=talk.shown(), stored=talk.stored)
+    answer = yield steps.Answer(call=call, messages=talk.shown())
     yield from saying(talk, tool_result(call, answer.text))
     yield tell(talk, ToolAnswered, name=call.name, call_id=call.id, seconds=answer.seconds)
 

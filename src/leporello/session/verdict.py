@@ -12,15 +12,20 @@ from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
     from leporello.session.lines import Window
+    from leporello.store import Proposal
 
 
 @dataclass(frozen=True, kw_only=True)
 class Made:
-    """What `compress()` came to: its result, the engine's own report if it made one, and how long it took."""
+    """What `compress()` came to: its result, the engine's own report if it made one, and how long it took.
+
+    `proposal` is how the store would keep the result, from an engine that works on the session's branch.
+    """
 
     result: Any
     report: CompactionReport | None = None
     seconds: float = 0.0
+    proposal: Proposal | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from leporello.lcm.window import shown
 from leporello.messages import call_ids_of, fingerprint, is_system, role_of, text_of
 from leporello.session.lines import Line, Said, line_of
+from leporello.summary.blocks import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from leporello.messages import Message
     from leporello.session.lines import Window
-    from leporello.store import Store, Stored, WindowItem
+    from leporello.store import Branch, Stored, Window as StoredWindow, WindowItem
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,17 +43,16 @@ def number_of(id_: str) -> int:
     return int(id_[1:])
 
 
-def load(store: Store, conversation: str, owner: str, branch: int) -> Saved:
+def load(branch: Branch) -> Saved:
     """Return a branch of a conversation as it was left, the newest turn word by word also where it is folded."""
-    here: dict[str, Any] = {"owner": owner, "branch": branch}
-    window = store.window(conversation, **here)
+    window = branch.window()
     items = window.items
-    rows = store.get([item["m"] for item in items if "m" in item], **here)
-    lines = _saved(store, conversation, owner, branch, items, rows)
+    rows = branch.get(item.get("m") for item in items)
+    lines = _saved(branch, window, rows)
     last = max((row.place for row in rows.values() if not row.system), default=window.folded_to)
     later: list[Stored] = []
     turn: list[Stored] = []
-    for row in store.messages(conversation, newest_first=True, **here):
+    for row in branch.messages(newest_first=True):
         is_new = row.place > max(last, window.folded_to)
         if is_new:
             later.append(row)
@@ -65,7 +64,7 @@ def load(store: Store, conversation: str, owner: str, branch: int) -> Saved:
     if turn and turn[-1].role == "user" and turn[-1].id not in shown | {row.id for row in later}:
         later = [row for row in turn if row.id not in shown]
     later.reverse()
-    systems = [] if items else _newest_system(store, conversation, owner)
+    systems = [] if items else _newest_system(branch)
     return Saved(
         lines=lines,
         later=[_line(row) for row in (*systems, *later)],
@@ -74,11 +73,10 @@ def load(store: Store, conversation: str, owner: str, branch: int) -> Saved:
     )
 
 
-def _saved(
-    store: Store, conversation: str, owner: str, branch: int, items: Sequence[WindowItem], rows: dict[str, Stored]
-) -> list[Line]:
+def _saved(branch: Branch, window: StoredWindow, rows: dict[str, Stored]) -> list[Line]:
+    items = window.items
     if any("n" in item for item in items):
-        messages = shown(store, conversation, owner=owner, branch=branch)
+        messages = shown(branch)
     else:
         messages = [message for item in items if (message := _message(item, rows)) is not None]
     said = {id_: Said(message=row.message, id=id_) for id_, row in rows.items() if not row.superseded}
@@ -99,8 +97,8 @@ def _message(item: WindowItem, rows: dict[str, Stored]) -> Message | None:
     return item.get("as") or rows[item["m"]].message
 
 
-def _newest_system(store: Store, conversation: str, owner: str) -> list[Stored]:
-    systems = [row for row in store.messages(conversation, owner=owner, system=True) if row.system]
+def _newest_system(branch: Branch) -> list[Stored]:
+    systems = [row for row in branch.messages(system=True) if row.system]
     return sorted(systems, key=lambda row: row.seq)[-1:]
 
 
@@ -148,8 +146,8 @@ def _shows(items: Sequence[WindowItem]) -> list[str]:
     return [item["m"] for item in items if "m" in item]
 
 
-def saved_lines(result: Sequence[Message], items: Sequence[WindowItem], before: Sequence[Line]) -> list[Line] | None:
-    """Return the lines of a result that an engine saved in the store itself; None when the two do not fit together."""
+def proposed_lines(result: Sequence[Message], items: Sequence[WindowItem], before: Sequence[Line]) -> list[Line] | None:
+    """Return the lines of a result that an engine proposed as these items; None when the two do not fit together."""
     groups = grouped(items)
     if len(groups) != len(result):
         return None

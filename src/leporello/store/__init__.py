@@ -1,8 +1,10 @@
 """What is remembered: every message, the summaries over them, what the model saw, and what is left to do."""
 
 from leporello.store.address import open_store
+from leporello.store.branch import Branch, Proposal
 from leporello.store.protocol import Store
 from leporello.store.records import (
+    FOLD,
     ROOT,
     Artifact,
     BranchInfo,
@@ -24,8 +26,10 @@ from leporello.store.records import (
 )
 
 __all__ = [
+    "FOLD",
     "ROOT",
     "Artifact",
+    "Branch",
     "BranchInfo",
     "Candidate",
     "Candidates",
@@ -36,6 +40,7 @@ __all__ = [
     "Ingested",
     "Job",
     "Node",
+    "Proposal",
     "PurgeStatus",
     "Request",
     "SearchFilter",

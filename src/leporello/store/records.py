@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 ROOT: Final = 1
 """The branch that every conversation begins with."""
 
+FOLD: Final = "fold"
+"""The reason of a journal row that is a compaction."""
+
 WindowItem: TypeAlias = dict[str, Any]
 """{"m": message id} | {"n": node id} | {"t": text, "role": role}
 

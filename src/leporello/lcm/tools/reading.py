@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from leporello.lcm.dag import first_words, flat_text
 from leporello.lcm.fold import pieces_of
 from leporello.lcm.tools.arguments import ArgumentError
-from leporello.lcm.window import moment, span
 from leporello.redact import redact, redact_value
 from leporello.store.records import Cover
+from leporello.summary.blocks import moment, span
 from leporello.tokens import count_text
 from leporello.tokens.estimate import count_tools
 
@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 
     from leporello.config.model import Lcm
     from leporello.lcm.artifacts import Trail
-    from leporello.lcm.keeping import Keeping
-    from leporello.store.records import Node, Stored
+    from leporello.store import Branch, Node, Stored
 
 _STORY = 60
 _MOST_CHILDREN = 40
@@ -40,8 +39,8 @@ class _Originals:
 class Reader:
     """Find nodes and messages within the scope, and show them."""
 
-    def __init__(self, keeping: Keeping, settings: Lcm, trail: Trail) -> None:
-        self._keeping = keeping
+    def __init__(self, branch: Branch, settings: Lcm, trail: Trail) -> None:
+        self._branch = branch
         self._settings = settings
         self._trail = trail
 
@@ -76,14 +75,14 @@ class Reader:
         """Return a node of this conversation, or of the owner when the scope allows it."""
         if not _is_id(name, "n"):
             return None
-        node = self._keeping.store.node(name, owner=self._keeping.owner)
-        within = node is None or self._settings.scope == "owner" or self._home(node) == self._keeping.conversation
+        node = self._branch.store.node(name, owner=self._branch.owner)
+        within = node is None or self._settings.scope == "owner" or self._home(node) == self._branch.conversation
         return node if within else None
 
     def message(self, name: str) -> Stored | None:
         """Return a message of this conversation, or of the owner when the scope allows it."""
-        stored = self._keeping.get([name]).get(name) if _is_id(name, "m") else None
-        if stored is None or self._settings.scope == "owner" or stored.conversation == self._keeping.conversation:
+        stored = self._branch.get([name]).get(name) if _is_id(name, "m") else None
+        if stored is None or self._settings.scope == "owner" or stored.conversation == self._branch.conversation:
             return stored
         return None
 
@@ -102,14 +101,14 @@ class Reader:
         node = self.node(name)
         if node is None:
             raise ArgumentError(_unknown(name))
-        covered = self._keeping.store.covered(node.id, owner=self._keeping.owner)
+        covered = self._branch.store.covered(node.id, owner=self._branch.owner)
         return _Originals(conversation=self._home(node), covers=covered.covers, messages=covered.messages)
 
     def _from(self, originals: _Originals, start: str) -> Iterator[Stored]:
         """Walk originals from a message on, leaf by leaf, each message once; "" is the first."""
         covers, first = originals.covers, 0
         if start:
-            row = self._keeping.get([start]).get(start)
+            row = self._branch.get([start]).get(start)
             seq = row.seq if row and row.conversation == originals.conversation else 0
             at = next((n for n, cover in enumerate(covers) if cover.first_seq <= seq <= cover.last_seq), None)
             if at is None:
@@ -117,15 +116,15 @@ class Reader:
             covers, first = covers[at:], seq
         known: set[str] = set()
         for cover in covers:
-            for piece in pieces_of(self._keeping.store, originals.conversation, self._keeping.owner, [cover]):
+            for piece in pieces_of(self._branch.store, originals.conversation, self._branch.owner, [cover]):
                 if piece.stored.id not in known and (cover is not covers[0] or piece.stored.seq >= first):
                     known.add(piece.stored.id)
                     yield piece.stored
 
     def _home(self, node: Node) -> str:
         """Return the conversation of a node: that of its first message, or where it is found when that is deleted."""
-        begins, store, owner = str(node.meta.get("begins", "")), self._keeping.store, self._keeping.owner
-        if (first := self._keeping.get([begins]).get(begins)) is not None:
+        begins, store, owner = str(node.meta.get("begins", "")), self._branch.store, self._branch.owner
+        if (first := self._branch.get([begins]).get(begins)) is not None:
             return first.conversation
         return store.conversation_of_node(node.id, owner=owner) or ""
 
@@ -149,7 +148,7 @@ class Reader:
         return entry, count_text(part) + 2 * _PER_ENTRY, stop if stop < len(text) else None
 
     def _node(self, node: Node) -> dict[str, Any]:
-        children = [self._keeping.store.node(child, owner=self._keeping.owner) for child in node.children]
+        children = [self._branch.store.node(child, owner=self._branch.owner) for child in node.children]
         return {
             "id": node.id,
             **self.home(self._home(node)),
@@ -172,8 +171,8 @@ class Reader:
         }
 
     def _message(self, stored: Stored) -> dict[str, Any]:
-        keeping = self._keeping
-        around = keeping.store.neighbours([stored.id], before=_AROUND, after=_AROUND, owner=keeping.owner)
+        branch = self._branch
+        around = branch.store.neighbours([stored.id], before=_AROUND, after=_AROUND, owner=branch.owner)
         return {
             "id": stored.id,
             **self.home(stored.conversation),
@@ -185,7 +184,7 @@ class Reader:
             "time": moment(stored.time),
             "tokens": stored.tokens,
             "superseded": stored.superseded,
-            "node": keeping.store.covering([stored.id], owner=keeping.owner, branch=keeping.branch).get(stored.id),
+            "node": branch.store.covering([stored.id], **branch.here).get(stored.id),
             "begins": first_words(stored.message, hide=self._settings.redact),
             "around": [
                 {"id": row.id, "role": row.role, "begins": first_words(row.message, 80, hide=self._settings.redact)}
@@ -196,10 +195,10 @@ class Reader:
         }
 
     def _file(self, path: str) -> dict[str, Any]:
-        keeping = self._keeping
+        branch = self._branch
         self._trail.catch_up()
-        rows = keeping.store.artifacts(
-            keeping.conversation, owner=keeping.owner, kind="file", query=path, limit=4 * _STORY
+        rows = branch.store.artifacts(
+            branch.conversation, owner=branch.owner, kind="file", query=path, limit=4 * _STORY
         )
         exact = [found for _, found in rows if found.value == path]
         story = exact or [found for _, found in rows]
@@ -207,7 +206,7 @@ class Reader:
             raise ArgumentError(
                 f"nothing is known about {redact(path)!r}; lcm_artifacts lists the files of this conversation"
             )
-        nodes = keeping.store.covering([found.message for found in story], owner=keeping.owner)
+        nodes = branch.store.covering([found.message for found in story], **branch.here)
         answer: dict[str, Any] = {
             "id": f"file:{self.text(path)}",
             "kind": "file",

@@ -13,10 +13,10 @@ from leporello.errors import LeporelloError, ModelError
 from leporello.lcm.dag import flat_text
 from leporello.lcm.tools.arguments import TOOLS, ArgumentError
 from leporello.lcm.tools.reading import Reader
-from leporello.lcm.window import moment, span
 from leporello.prices import cost
 from leporello.redact import redact
 from leporello.store.records import SearchFilter
+from leporello.summary.blocks import moment, span
 from leporello.summary.calls import ASSUMED_WINDOW
 from leporello.summary.template import cut
 from leporello.tokens import count_text
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from leporello.config.model import Lcm
     from leporello.lcm.artifacts import Trail
-    from leporello.lcm.keeping import Keeping
     from leporello.redact import Redacted
+    from leporello.store import Branch
     from leporello.store.search import Hit
     from leporello.summary import Summariser
 
@@ -44,16 +44,16 @@ class Toolbox:
 
     def __init__(
         self,
-        keeping: Keeping,
+        branch: Branch,
         settings: Lcm,
         summariser: Summariser,
         trail: Trail,
         status: Callable[[], dict[str, Any]],
     ) -> None:
-        self._keeping = keeping
+        self._branch = branch
         self._settings = settings
         self._summariser = summariser
-        self._reader = Reader(keeping, settings, trail)
+        self._reader = Reader(branch, settings, trail)
         self._trail = trail
         self._status = status
         self._tools = {tool.name: tool for tool in TOOLS}
@@ -87,7 +87,7 @@ class Toolbox:
 
         wanted = SearchFilter(
             conversation=self._conversation(conversation),
-            owner=self._keeping.owner,
+            owner=self._branch.owner,
             role=role,
             tool=tool,
             since=since,
@@ -96,7 +96,7 @@ class Toolbox:
         )
         while True:
             found = search(
-                self._keeping.store,
+                self._branch.store,
                 query,
                 filter=wanted,
                 limit=limit,
@@ -105,7 +105,7 @@ class Toolbox:
                 regex=regex,
                 hide_secrets=self._settings.redact,
             )
-            covering = self._keeping.store.covering([hit.id for hit in found.hits], owner=self._keeping.owner)
+            covering = self._branch.store.covering([hit.id for hit in found.hits], **self._branch.here)
             results = [self._hit(hit, covering.get(hit.id)) for hit in found.hits]
             fitting = _fitting(results, MOST_ANSWER_TOKENS)
             if fitting == len(results):
@@ -120,12 +120,12 @@ class Toolbox:
 
     def _asking(self) -> tuple[str, ...]:
         """Return the call that is being answered and what led to it, which is no answer to itself."""
-        keeping = self._keeping
-        return keeping.store.asking(keeping.conversation, self._tools, owner=keeping.owner)
+        branch = self._branch
+        return branch.store.asking(branch.conversation, self._tools, **branch.here)
 
     def _conversation(self, wanted: str | None) -> str | None:
         """Return the conversation to search, None for all of the owner; what the scope forbids is an error."""
-        own = self._keeping.conversation
+        own = self._branch.conversation
         if wanted in (None, "", own):
             return own
         if self._settings.scope != "owner":
@@ -148,7 +148,7 @@ class Toolbox:
 
     def _nodes(self, hits: Sequence[tuple[str, Hit]]) -> dict[str, Any]:
         homes = {name: hit.conversation for name, hit in hits}
-        found = {name: self._keeping.store.node(name, owner=self._keeping.owner) for name in homes}
+        found = {name: self._branch.store.node(name, owner=self._branch.owner) for name in homes}
         return {
             name: {
                 **self._reader.home(homes[name]),
@@ -169,11 +169,9 @@ class Toolbox:
     def _expand_query(self, question: str, max_tokens: int) -> dict[str, Any]:
         from leporello.store.search import search
 
-        wanted = SearchFilter(
-            conversation=self._keeping.conversation, owner=self._keeping.owner, without=self._asking()
-        )
-        hits = search(self._keeping.store, question, filter=wanted, limit=PASSAGES).hits
-        rows = self._keeping.get(hit.id for hit in hits)
+        wanted = SearchFilter(conversation=self._branch.conversation, owner=self._branch.owner, without=self._asking())
+        hits = search(self._branch.store, question, filter=wanted, limit=PASSAGES).hits
+        rows = self._branch.get(hit.id for hit in hits)
         texts = {hit.id: redact(flat_text(rows[hit.id].message)) for hit in hits if hit.id in rows}
         answer, why = self._answered(question, texts, max_tokens) if texts else (None, "")
         if answer is not None:
@@ -204,7 +202,7 @@ class Toolbox:
             )
         except ModelError as error:
             return None, redact(str(error))
-        self._keeping.spent(
+        self._branch.note_cost(
             ANSWER, completion.usage, cost(completion.usage, completion.model or llm.model, llm.provider)
         )
         return redact(completion.text), ""
@@ -225,11 +223,11 @@ class Toolbox:
     def _artifacts(self, kind: str | None, query: str | None, limit: int, cursor: str | None) -> dict[str, Any]:
         if cursor is not None and not cursor.isdecimal():
             raise ArgumentError("this cursor belongs to another tool; leave it out to start with the newest")
-        keeping = self._keeping
+        branch = self._branch
         self._trail.catch_up()
         before = int(cursor) if cursor else None
-        rows = keeping.store.artifacts(
-            keeping.conversation, owner=keeping.owner, kind=kind, query=query or None, limit=limit + 1, before=before
+        rows = branch.store.artifacts(
+            branch.conversation, owner=branch.owner, kind=kind, query=query or None, limit=limit + 1, before=before
         )
         entries = [
             {
