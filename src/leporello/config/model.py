@@ -10,6 +10,7 @@ import copy
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -271,6 +272,10 @@ class Lcm(Block):
     store: Annotated[Text | None, BLANK_IS_NULL] = Field(
         default=None, description="A store of its own, written as `store.url`. `null`: the one of the host."
     )
+
+    def ignores(self, session_id: str) -> bool:
+        """Tell whether a conversation is not to be kept."""
+        return any(fnmatchcase(session_id, pattern) for pattern in self.ignore_sessions)
 
 
 class OpenAIUpstream(Block):

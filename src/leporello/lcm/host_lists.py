@@ -38,7 +38,7 @@ class OwnStores:
 
     def of(self, conversation: str) -> Store:
         """Return the store of a conversation; one that is not to be kept has a store in memory."""
-        if self._settings.ignores(conversation):
+        if self._settings.lcm.ignores(conversation):
             self._unkept = self._unkept or open_store(MEMORY)
             return self._unkept
         if self._kept is None:
@@ -49,7 +49,7 @@ class OwnStores:
 
     def gives_way_to(self, branch: Branch) -> bool:
         """Tell whether a session's branch is to be used: there is no other store for this conversation."""
-        return not self._settings.ignores(branch.conversation) and self.address in (None, branch.store)
+        return not self._settings.lcm.ignores(branch.conversation) and self.address in (None, branch.store)
 
     def close(self) -> None:
         """Give back the stores that were opened here; one that was handed over stays open."""

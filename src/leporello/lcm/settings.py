@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from leporello.config import Config
@@ -44,7 +43,3 @@ class Settings:
             return cls(lcm=check_own_block(config))
         rest = Config.from_mapping({name: value for name, value in config.items() if name != "lcm"})
         return replace(cls.of(rest), lcm=check_own_block(config.get("lcm")))
-
-    def ignores(self, conversation: str) -> bool:
-        """Tell whether a conversation is not to be kept."""
-        return any(fnmatchcase(conversation, pattern) for pattern in self.lcm.ignore_sessions)

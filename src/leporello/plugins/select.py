@@ -6,7 +6,7 @@ import threading
 from typing import TYPE_CHECKING, Any, Literal
 
 from leporello.config import Config
-from leporello.config.engines import BUILT_IN
+from leporello.config.engines import BUILT_IN, LOSSLESS
 from leporello.engine import strict_keywords
 from leporello.errors import EngineFallbackWarning, PluginError, PluginWarning, UnknownWindowWarning, warn_caller
 from leporello.plugins.discover import discover
@@ -124,6 +124,10 @@ class EngineSource:
             return self._chosen().found.origin == "shipped"
         except PluginError:
             return False
+
+    def is_unkept(self, session_id: str) -> bool:
+        """Tell whether a conversation is one of `lcm.ignore_sessions`, which our engine of that name does not keep."""
+        return self.name == LOSSLESS and self.config.own_lcm().ignores(session_id) and self.shipped
 
     def new_engine(self) -> ContextEngine:
         """Return an engine for one more conversation; the compressor, with a warning, if the chosen one fails."""

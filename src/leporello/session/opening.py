@@ -10,7 +10,7 @@ from uuid import uuid4
 
 from leporello.caching import choose
 from leporello.config import Config
-from leporello.config.engines import BUILT_IN, LOSSLESS
+from leporello.config.engines import BUILT_IN
 from leporello.engine import ContextEngine
 from leporello.errors import SessionError
 from leporello.plugins import EngineSource
@@ -137,7 +137,7 @@ def open_session(
     kept, own_store = _store(settings, store)
     source = _source(settings, engine, route, store=kept, llm=llm, api_key=api_key, api_mode=api_mode)
     chosen, fell_back = _engine(engine, source)
-    if own_store and is_unkept(settings, source, key):
+    if own_store and source is not None and source.is_unkept(key):
         kept = open_store(":memory:")
     host = Host(
         engine=chosen,
@@ -244,15 +244,6 @@ def _store(config: Config, store: Store | str | os.PathLike[str] | None) -> tupl
     if store is None or isinstance(store, (str, os.PathLike)):
         return open_store(store, home=config.home, url=config.store.url), True
     return store, False
-
-
-def is_unkept(config: Config, source: EngineSource | None, session_id: str) -> bool:
-    """Tell whether a conversation is one of `lcm.ignore_sessions`, which our engine of that name does not keep."""
-    if source is None or source.name != LOSSLESS or not source.shipped:
-        return False
-    from leporello.lcm.settings import Settings
-
-    return Settings.of(config).ignores(session_id)
 
 
 def _source(config: Config, engine: Any, route: Route, **options: Any) -> EngineSource | None:

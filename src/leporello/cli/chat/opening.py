@@ -19,7 +19,6 @@ from leporello.llm.connect import DEFAULT_MODELS
 from leporello.plugins import EngineSource
 from leporello.plugins.make import known_window
 from leporello.session import Session
-from leporello.session.opening import is_unkept
 from leporello.store import open_store
 from leporello.tokens import DEFAULT_WINDOW
 
@@ -206,7 +205,7 @@ def opened(
     if setting.session_id:
         own.take(setting.session_id)
     chosen = source or engine_source(setting, route, kept, enabled)
-    if store is None and setting.session_id and is_unkept(setting.config, chosen, setting.session_id):
+    if store is None and setting.session_id and chosen.is_unkept(setting.session_id):
         kept = open_store(":memory:")
     session = Session.open(
         setting.session_id,
