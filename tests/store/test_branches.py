@@ -113,9 +113,12 @@ def test_a_branch_becomes_the_head_when_a_user_goes_on_behind_its_answer(store: 
     assert store.head("c") == branch
 
 
-def test_a_head_on_which_nothing_was_said_is_moved(store: SQLiteStore) -> None:
-    assert [store.fork("c", before=id_, move=True) for id_ in ("m4", "m3", "m2")] == [2, 2, 2]
-    assert texts(store) == ["a"]
+def test_a_fork_leaves_the_branch_of_another_session_as_it_was(store: SQLiteStore) -> None:
+    """Two sessions stand on a branch on which nothing was said yet; one goes back further."""
+    assert [store.fork("c", before=id_) for id_ in ("m4", "m3")] == [2, 3]
+    assert (texts(store, 2), texts(store, 3)) == (["a", "b", "c"], ["a", "b"])
+    store.append("c", [{"role": "user", "content": "other"}], branch=2)
+    assert (texts(store, 2), texts(store)) == (["a", "b", "c", "other"], ["a", "b"])
     assert store.check_file() == []
 
 
@@ -220,6 +223,27 @@ def test_the_window_of_a_fork_survives_a_deletion() -> None:
     assert before[0]["t"] == "1 to 10"
     store.delete("c", first=1, last=3)
     assert store.window("c", branch=branch).items == before
+
+
+def test_what_was_edited_after_a_fork_is_not_told_by_a_fork_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fork of the fork, at a place that it shares with the trunk, has the words from before the edit."""
+
+    def window_of_a_second_fork() -> list[Any]:
+        store = SQLiteStore()
+        talk = said("t1", f"t2 {LONG}", "t3", f"t4 {LONG}", "t5", f"t6 {LONG}")
+        store.ingest("c", talk)
+        asked(store, *(f"m{n}" for n in range(1, 7)))
+        first = store.fork("c", before="m6", head=False)
+        store.ingest("c", [{"role": "user", "content": "edited"}, *talk[1:]], full=True, branch=1)
+        shown = [{"m": row.id} for row in store.messages("c", branch=1)][2:]
+        folded(store, {"t": "about edited and t2", "role": "user"}, *shown)
+        second = store.fork("c", before="m5", branch=first, head=False)
+        assert texts(store, second) == ["t1", f"t2 {LONG}", "t3", f"t4 {LONG}"]
+        return list(store.window("c", branch=second).items)
+
+    assert window_of_a_second_fork() == [{"m": f"m{n}"} for n in range(1, 5)]
+    monkeypatch.setattr(branches, "_has_changed", lambda *_: False)
+    assert window_of_a_second_fork()[0].get("t") == "about edited and t2", "the planted defect"
 
 
 def test_a_fork_without_a_window_that_fits_shows_nothing_of_what_follows() -> None:

@@ -34,14 +34,18 @@ def print_tree(branches: Sequence[dict[str, Any]]) -> None:
     for column in ("branch", "parent", "behind", "messages", ""):
         table.add_column(column, justify="right" if column == "messages" else "left", no_wrap=True)
     table.add_column("newest message", no_wrap=True, overflow="ellipsis")
-    for branch, depth in _tree(branches):
+    shown = [branch for branch in branches if not _is_empty(branch, branches)]
+    for branch, depth in _tree(shown):
         name = f"{'  ' * (min(depth, _DEEPEST) - 1)}└ {branch['id']}" if depth else str(branch["id"])
         behind = "" if branch["parent"] is None else branch["fork"] or "the beginning"
         newest = f"{branch['tip']} {branch['role']}: {branch['text']}" if branch["tip"] else ""
         cells = [name, str(branch["parent"] or ""), behind, f"{branch['messages']:,}"]
         cells += ["head" if branch["head"] else "", newest]
         table.add_row(*map(Text, cells))
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(table)
+    if empty := len(branches) - len(shown):
+        console.print(f"{empty} {'branch' if empty == 1 else 'branches'} on which nothing was said", style="dim")
 
 
 def _described(branch: BranchInfo, tip: Stored | None) -> dict[str, Any]:
@@ -59,6 +63,12 @@ def _described(branch: BranchInfo, tip: Stored | None) -> dict[str, Any]:
         "role": tip.role if tip else None,
         "text": on_one_line(flat_text(tip.message), _LINE) if tip else None,
     }
+
+
+def _is_empty(branch: dict[str, Any], branches: Sequence[dict[str, Any]]) -> bool:
+    """Tell whether nothing was said on a branch and nothing was forked from it, as after the first of two undos."""
+    used = branch["head"] or branch["parent"] is None or branch["tip"] != branch["fork"]
+    return not used and all(other["parent"] != branch["id"] for other in branches)
 
 
 def _tree(branches: Sequence[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], int]]:

@@ -129,7 +129,7 @@ class Host:
     def _takeback(self, step: steps.TakeBack) -> int:
         first = self.store.get([step.first], **self.branch.here).get(step.first)
         if first is not None and not first.superseded:
-            self.branch.switch(self.store.fork(self.conversation, before=first.id, move=True, **self.branch.here))
+            self.branch.switch(self.store.fork(self.conversation, before=first.id, **self.branch.here))
         return self.branch.number or ROOT
 
     def _newest(self, step: steps.Newest) -> str | None:

@@ -69,12 +69,10 @@ class Store(Protocol):
         owner: str = "",
         branch: int | None = None,
         head: bool = True,
-        move: bool = False,
     ) -> int:
         """Make a branch that shares everything before a message with its parent, and return its number.
 
-        None: everything. Nothing is copied. With `head` the conversation is resumed on it from now on. With `move` a
-        head on which nothing was said yet is moved instead: no other session may be on it.
+        None: everything. Nothing is copied. With `head` the conversation is resumed on it from now on.
         """
 
     def head(self, conversation: str, *, owner: str = "") -> int:

@@ -207,6 +207,11 @@ class BranchInfo:
     created: float
     used: float
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was said on it yet, as after the first of two undos."""
+        return self.tip == self.fork
+
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate:

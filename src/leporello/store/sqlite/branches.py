@@ -1,7 +1,5 @@
 """The branches of conversations: a fork is one row, whatever it shares with its parent. And what is pinned in them."""
 
-# ruff: noqa: S608 - statements are put together from constants; values are always bound
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
@@ -46,12 +44,10 @@ class Branches(Part):
         owner: str = "",
         branch: int | None = None,
         head: bool = True,
-        move: bool = False,
     ) -> int:
         """Make a branch that shares everything before a message with its parent, and return its number.
 
-        None: everything. Nothing is copied. With `head` the conversation is resumed on it from now on. With `move` a
-        head on which nothing was said yet is moved instead: no other session may be on it.
+        None: everything. Nothing is copied. With `head` the conversation is resumed on it from now on.
         """
         with self._db.write() as connection:
             found = opened(connection, conversation, owner, self._clock())
@@ -60,7 +56,7 @@ class Branches(Part):
             place = _last_place(connection, found, path)
             if before is not None:
                 place = _place_before(connection, found, path, before, self._db.place)
-            return fork_at(connection, found, on, place, self._clock(), head=head, move=move)
+            return fork_at(connection, found, on, place, self._clock(), head=head)
 
     def head(self, conversation: str, *, owner: str = "") -> int:
         """Return the branch on which a conversation is resumed."""
@@ -144,27 +140,17 @@ def fork_at(
     now: float,
     *,
     head: bool,
-    move: bool = False,
 ) -> int:
-    """Fork a branch behind a place on its path; a place that it shares with its parent forks the parent.
-
-    With `move` a head on which nothing was said yet is moved there instead.
-    """
-    seq, left = found.next_seq - 1, branch
+    """Fork a branch behind a place on its path; a place that it shares with its parent forks the parent."""
+    seq, request = found.next_seq - 1, last_request(connection, found.id)
     while (fork := fork_of(connection, found.id, branch)) and place <= fork.place:
+        if _has_changed(connection, found.id, fork, place):
+            request = min(request, fork.request)  # later windows of the parent tell what this path has not
         branch, seq = fork.parent, min(seq, fork.seq)
-    made = Fork(branch, place, seq, last_request(connection, found.id))
-    if move and branch != left == found.head and _is_unused(connection, found.id, left):
-        number = left
-        connection.execute(
-            "UPDATE branches SET parent = ?, fork_place = ?, fork_seq = ?, fork_request = ?, used = ?"
-            " WHERE conversation = ? AND id = ?",
-            (*made, now, found.id, number),
-        )
-    else:
-        last = connection.execute("SELECT max(id) FROM branches WHERE conversation = ?", (found.id,)).fetchone()
-        number = last[0] + 1
-        add_branch(connection, found.id, number, now, made)
+    made = Fork(branch, place, seq, request)
+    last = connection.execute("SELECT max(id) FROM branches WHERE conversation = ?", (found.id,)).fetchone()
+    number = int(last[0]) + 1
+    add_branch(connection, found.id, number, now, made)
     if seq == found.next_seq - 1:
         count_forked(connection, found.id, number, made)
     else:
@@ -173,15 +159,13 @@ def fork_at(
     return number
 
 
-def _is_unused(connection: sqlite3.Connection, conversation: int, branch: int) -> bool:
-    """Tell whether a branch has no messages, no windows and no forks of its own."""
-    tables = (("messages", "branch"), ("windows", "branch"), ("branches", "parent"))
-    return not any(
-        connection.execute(
-            f"SELECT 1 FROM {table} WHERE conversation = ? AND {column} = ? LIMIT 1", (conversation, branch)
-        ).fetchone()
-        for table, column in tables
+def _has_changed(connection: sqlite3.Connection, conversation: int, fork: Fork, place: float) -> bool:
+    """Tell whether the parent of a fork has other messages up to a place now than it had when it was forked."""
+    changed = connection.execute(
+        "SELECT 1 FROM messages WHERE conversation = ? AND branch = ? AND place <= ? AND (seq > ? OR gone > ?) LIMIT 1",
+        (conversation, fork.parent, place, fork.seq, fork.seq),
     )
+    return changed.fetchone() is not None
 
 
 def _last_place(connection: sqlite3.Connection, found: Conversation, path: BranchPath) -> float:
