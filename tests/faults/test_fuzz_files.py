@@ -33,7 +33,6 @@ from leporello.llm.errors import classify
 from leporello.messages import tool_result, violations
 from leporello.messages.visible import one_line
 from leporello.plugins.manifest import read_manifest
-from leporello.session import turn
 from leporello.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def record(answered: Answered | None) -> None:
     with Session.open("fuzz", engine=ContextCompressor(8_000), store=":memory:", config={}) as session:
         session.add({"role": "user", "content": "Go on."})
         session.request()
-        session._drive(turn.recording(session._talk, answered))
+        session._conversation.record(answered)
         for call in session.calls:
             session.add(tool_result(call, "done"))
         assert not violations(session.request()["messages"], "openai")

@@ -232,8 +232,9 @@ def test_conversations_on_one_model_share_what_finds_their_engines(run: Callable
     async def story(bench: Bench) -> None:
         for number in range(3):
             await bench.say([], f"I am {number}")
-        engines = {id(live._dialogue._opened.host.engine) for live in bench.shelf._open.values() if live._dialogue}
-        sources = {id(live._dialogue._opened.source) for live in bench.shelf._open.values() if live._dialogue}
+        lives = [live._dialogue for live in bench.shelf._open.values() if live._dialogue]
+        engines = {id(dialogue._conversation.engine.engine) for dialogue in lives}
+        sources = {id(dialogue._opened.source) for dialogue in lives}
         assert len(engines) == 3
         assert len(sources) <= 2  # the first one is opened before the window is known
 

@@ -155,7 +155,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.said.append(message)
 
     @precondition(lambda self: any(role_of(message) == "user" for message in self.said))
-    @precondition(lambda self: len(self.session._talk.window) > 1)
+    @precondition(lambda self: len(self.session._conversation.window) > 1)
     @rule()
     def request(self) -> None:
         request = self.session.request()
@@ -220,7 +220,7 @@ class SessionMachine(RuleBasedStateMachine):
     def resume(self, crash: bool) -> None:
         if not crash:
             self.session.close()
-        elif self.session._talk.waiting:
+        elif self.session.unstored:
             return
         self._open()
         self.calls = []
@@ -240,7 +240,7 @@ class SessionMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_lost(self) -> None:
         """V5: what was said is there, in order and as it came, and what was taken back is kept too."""
-        if not hasattr(self, "session") or self.session._talk.waiting:
+        if not hasattr(self, "session") or self.session.unstored:
             return
         live = [row.message for row in self.store.messages("talk")]
         assert live == self.said
@@ -335,7 +335,7 @@ def test_a_moved_prefix_is_caught() -> None:
 
         def _add(self, message: Message) -> None:
             super()._add(message)
-            window = self.session._talk.window
+            window = self.session._conversation.window
             if len(window) > 3 and "!" not in str(window.wire[1].get("content")):
                 window.wire[1] = {**window.wire[1], "content": f"{window.wire[1].get('content')} !"}
 
@@ -373,7 +373,7 @@ def test_the_anthropic_request_is_the_whole_conversion(opened: Any) -> None:
     for n in range(30):
         session.add({"role": "user", "content": f"Question {n}"})
         request = session.request()
-        marked = session._talk.caching.mark(session._talk.window.wire, tools=[], clean=True)
+        marked = session._conversation.caching.mark(session._conversation.window.wire, tools=[], clean=True)
         expected, _ = to_anthropic(marked)
         assert request == expected
         calls = [
@@ -397,7 +397,7 @@ def test_undo_takes_back_what_a_fold_has_shortened() -> None:
     story.model_answers(text="yes", calls=calls)
     story.model_answers(text="Look at src/part_{n}.py please. " * 60, calls=[])
     story.overflow()
-    answer = story.session._talk.window.lines[-1]
+    answer = story.session._conversation.window.lines[-1]
     assert not answer.said, "the last line shows nothing as it was said"
     story.undo()
     story.nothing_is_lost()
@@ -413,7 +413,7 @@ def test_a_row_that_is_written_late_keeps_the_folded_window() -> None:
     story.user_speaks("Look at src/part_{n}.py please. " * 12)
     story.user_speaks("Go on.")
     story.overflow()
-    assert any(line.is_block for line in story.session._talk.window.lines), "folded"
+    assert any(line.is_block for line in story.session._conversation.window.lines), "folded"
     story.store.fails = True
     story.model_answers(text="What is in part {n}?", calls=["read_file"])
     story.teardown()

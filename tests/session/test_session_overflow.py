@@ -74,7 +74,7 @@ def test_the_window_is_corrected_when_the_answer_names_it(answer: Callable[..., 
     told: list[Any] = []
     with ModelServer(["Fine."], window=1_500) as server:
         session = with_history(engine, answer)
-        session._host.sink = told.append
+        session._conversation.sink = told.append
         assert session.context_length == 500_000
         send(session, server, "openai")
         assert session.context_length == 1_500

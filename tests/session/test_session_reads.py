@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from leporello.session.host import Host
+from leporello.session.persistence import Persistence
 from leporello.store import codec, open_store
 from leporello.store.sqlite import reading
 
@@ -60,11 +60,10 @@ def test_a_session_that_reads_messages_for_their_id_would_be_noticed(
     decoded: list[bytes],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def by_message(host: Host, _: Any) -> str | None:
-        rows = host.store.messages(host.conversation, owner=host.owner, newest_first=True)
-        return next((row.id for row in rows), None)
+    def by_message(persistence: Persistence) -> str | None:
+        return next((row.id for row in persistence.branch.messages(newest_first=True)), None)
 
-    monkeypatch.setattr(Host, "_newest", by_message)
+    monkeypatch.setattr(Persistence, "_newest_id", by_message)
     turn_behind_a_history(engine, opened, answer)
     assert len(decoded) > TURNS
 

@@ -25,7 +25,7 @@ def recorded(opened: Any, play: Callable[[Any], None]) -> list[Any]:
     provider = sdk.TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
     session = opened(engine=RecordingEngine(), model="claude-sonnet-5", provider="anthropic")
-    session._host.sink = Spans(session.told.append, provider.get_tracer("test"))
+    session._conversation.sink = Spans(session.told.append, provider.get_tracer("test"))
     play(session)
     return list(exporter.get_finished_spans())
 
@@ -81,7 +81,7 @@ def test_what_happens_is_still_heard(opened: Any) -> None:
     heard: list[Any] = []
     sink = with_spans(heard.append)
     session = opened()
-    session._host.sink = sink
+    session._conversation.sink = sink
     session.add({"role": "user", "content": "Hello"})
     session.request()
     assert [type(event).__name__ for event in heard] == ["RequestReady"]

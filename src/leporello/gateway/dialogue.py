@@ -1,7 +1,7 @@
 """One conversation of a client that sends its whole history each time.
 
-It drives the same turn as every session (`leporello.session.turn`). All its calls are made in one thread, because an
-engine may hold something that belongs to a thread.
+It is the same conversation as that of every session (`leporello.session.conversation`). All its calls are made in one
+thread, because an engine may hold something that belongs to a thread.
 """
 
 from __future__ import annotations
@@ -12,10 +12,8 @@ from typing import TYPE_CHECKING, Any
 from leporello.errors import StoreError
 from leporello.llm.errors import classify
 from leporello.messages import fingerprint, tool_calls_of
-from leporello.session import revising, steps, turn
 from leporello.session.answers import INCOMPLETE
 from leporello.session.dialects import requests_in
-from leporello.session.host import drive
 from leporello.session.opening import switched
 
 if TYPE_CHECKING:
@@ -24,9 +22,7 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.session.answers import Answered
     from leporello.session.conversation import Conversation
-    from leporello.session.host import Driver, Host
     from leporello.session.opening import Opened
-    from leporello.session.turn import Walk
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,21 +48,21 @@ class Dialogue:
         self.with_tools = with_tools
         """Whether the model may use the tools of the engine; the client does not see that it does."""
         self._opened = opened
-        self._talk = opened.talk
-        self._driver: Driver = opened.host if with_tools else _WithoutTools(opened.host)
-        self._requests = requests_in(opened.talk.dialect)
-        self._systems = _spoken(_first_said(opened.talk))
-        self._drive(turn.starting(self._talk))
+        self._conversation = opened.conversation
+        self._conversation.engine.offers_tools = with_tools
+        self._requests = requests_in(opened.conversation.dialect)
+        self._systems = _spoken(_first_said(opened.conversation))
+        self._conversation.begin()
 
     @property
     def window(self) -> int:
         """The model's window in tokens, corrected if the provider named another."""
-        return self._talk.route.context_length
+        return self._conversation.route.context_length
 
     @property
     def folds(self) -> int:
         """How often the conversation was folded."""
-        return self._talk.accounts.conversation.compactions
+        return self._conversation.accounts.conversation.compactions
 
     def take(self, asked: Asked) -> dict[str, Any] | None:
         """Store what is new and return the folded request; None when the client's own can be sent, or more is to come.
@@ -75,10 +71,10 @@ class Dialogue:
         """
         self._switch(asked.model)
         if asked.again or self.dangles:
-            self._drive(revising.retracting(self._talk))
+            self._conversation.retract_answer()
         if asked.systems is not None:
             self._preface(asked.systems)
-        self._drive(turn.adding(self._talk, asked.new))
+        self._conversation.add(asked.new)
         self._check_stored("the conversation cannot be stored at the moment.", "Nothing was sent; try again.")
         return self._request(asked.tools) if asked.last else None
 
@@ -88,10 +84,10 @@ class Dialogue:
         That is an answer whose calls were all for the engine, which has answered them by now. Raises StoreError when
         it could not be stored: the client must not get it then, and the dialogue is to be abandoned.
         """
-        self._drive(turn.recording(self._talk, answer))
+        self._conversation.record(answer)
         self._check_stored("the answer cannot be stored at the moment.", "It was not passed on; ask again.")
         calls = len(tool_calls_of(answer.message))
-        inner = calls and not answer.incomplete and not self._talk.open_calls() and not self._talk.done
+        inner = calls and not answer.incomplete and not self._conversation.open_calls() and not self._conversation.done
         return 1 + calls if inner else 0
 
     def go_on(self, tools: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
@@ -102,17 +98,16 @@ class Dialogue:
         self, status: int, body: bytes, headers: Mapping[str, str], tools: Sequence[dict[str, Any]]
     ) -> dict[str, Any] | None:
         """Take a refusal of the provider; returns the request to send instead when the input was too long."""
-        error = classify(status=status, body=body, headers=headers, provider=self._talk.route.provider)
-        folded = self._drive(turn.recovering(self._talk, error))
-        return self._request(tools) if folded else None
+        error = classify(status=status, body=body, headers=headers, provider=self._conversation.route.provider)
+        return self._request(tools) if self._conversation.recover(error) else None
 
     def failed(self, why: str) -> None:
         """Take note that no answer came."""
-        self._drive(turn.unanswered(self._talk, why))
+        self._conversation.unanswered(why)
 
     def close(self) -> None:
         """End the conversation properly; its next message resumes it."""
-        self._drive(turn.ending(self._talk))
+        self._conversation.end()
         self._opened.close()
 
     def abandon(self) -> None:
@@ -122,14 +117,14 @@ class Dialogue:
     @property
     def dangles(self) -> bool:
         """Whether the newest message is an answer that broke off: the client may have seen all of it, some or none."""
-        lines = self._talk.window.lines
+        lines = self._conversation.window.lines
         return bool(lines) and bool(lines[-1].message.get(INCOMPLETE))
 
     def _request(self, tools: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-        self._drive(turn.requesting(self._talk, tools))
+        self._conversation.request(tools)
         if not self.folds and not self.with_tools:
             return None
-        request = self._requests.request(self._talk)
+        request = self._requests.request(self._conversation)
         if self.with_tools:
             return request
         return {key: value for key, value in request.items() if key != "tools"}  # those of the client stay as they are
@@ -137,39 +132,23 @@ class Dialogue:
     def _preface(self, systems: Sequence[Message]) -> None:
         spoken = _spoken(systems)
         if spoken != self._systems:
-            self._drive(revising.prefacing(self._talk, systems))
+            self._conversation.replace_system_messages(systems)
             self._systems = spoken
 
     def _switch(self, model: str) -> None:
-        if model == self._talk.route.model:
+        if model == self._conversation.route.model:
             return
-        route, self._talk.caching = switched(self._opened, model, None, None, None)
-        self._drive(turn.switching(self._talk, route))
+        route, self._conversation.caching = switched(self._opened, model, None, None, None)
+        self._conversation.switch_model(route)
 
     def _check_stored(self, problem: str, hint: str) -> None:
-        if self._talk.waiting:
+        if self._conversation.persistence.waiting:
             raise StoreError(problem, hint=hint)
 
-    def _drive(self, walk: Walk[Any]) -> Any:
-        return drive(walk, self._driver)
 
-
-class _WithoutTools:
-    """Does what a turn asks for, but offers the model no tool that its client does not know."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-
-    def do(self, step: steps.Step) -> Any:
-        """Do one step and return what came of it."""
-        if isinstance(step, steps.Offer):
-            return list(step.tools), frozenset()
-        return self._host.do(step)
-
-
-def _first_said(talk: Conversation) -> list[Message]:
+def _first_said(conversation: Conversation) -> list[Message]:
     """Return the system messages as they were said: a compaction may have written its note behind one."""
-    systems = talk.window.lines[: talk.window.systems()]
+    systems = conversation.window.lines[: conversation.window.systems()]
     return [line.said[0].message if line.said else line.message for line in systems]
 
 

@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from leporello.session.lines import Line
 
 
-def with_own_ids(talk: Conversation, message: Message) -> Message:
+def with_own_ids(conversation: Conversation, message: Message) -> Message:
     """Give each call of an answer an id that no call in the window has: some models number them anew every time."""
     calls = message.get("tool_calls")
     if not isinstance(calls, list):
         return message
     fresh: set[str] = set()
     numbers: dict[str, int] = {}
-    own = [_own(call, talk.sound.ids, fresh, talk.renamed, numbers) for call in calls]
+    own = [_own(call, conversation.validity.ids, fresh, conversation.renamed, numbers) for call in calls]
     return message if all(new is old for new, old in zip(own, calls, strict=True)) else {**message, "tool_calls": own}
 
 
@@ -43,10 +43,10 @@ def _own(call: Any, taken: set[str], fresh: set[str], renamed: dict[str, str], n
     return {**call, "id": own}
 
 
-def known_calls(talk: Conversation, messages: Sequence[Message]) -> list[Message]:
+def known_calls(conversation: Conversation, messages: Sequence[Message]) -> list[Message]:
     """Let results that name their calls as the provider did answer the calls as they are called here."""
-    waiting = open_calls_of(talk.window.messages) if talk.renamed else set()
-    return [_known_call(message, talk.renamed, waiting) for message in messages]
+    waiting = open_calls_of(conversation.window.messages) if conversation.renamed else set()
+    return [_known_call(message, conversation.renamed, waiting) for message in messages]
 
 
 def _known_call(message: Message, renamed: dict[str, str], waiting: set[str]) -> Message:
@@ -55,16 +55,16 @@ def _known_call(message: Message, renamed: dict[str, str], waiting: set[str]) ->
     return {**message, "tool_call_id": own} if own in waiting and call_id not in waiting else message
 
 
-def add_lines(talk: Conversation, new: Sequence[Line]) -> None:
+def add_lines(conversation: Conversation, new: Sequence[Line]) -> None:
     """Put lines into the window: a late result in the place of the stub that was sent for it, the others at the end."""
-    waiting = open_calls_of(talk.window.messages)
+    waiting = open_calls_of(conversation.window.messages)
     stubs: dict[str, int] | None = None
     late: dict[int, Line] = {}
     added: list[Line] = []
     for line in new:
         call_id = _answered_call(line.message)
         if call_id and call_id not in waiting:
-            stubs = _stubs(talk.window.lines, added) if stubs is None else stubs
+            stubs = _stubs(conversation.window.lines, added) if stubs is None else stubs
             if call_id in stubs:
                 late[stubs.pop(call_id)] = line
                 continue
@@ -76,10 +76,9 @@ def add_lines(talk: Conversation, new: Sequence[Line]) -> None:
             (stubs or {}).pop(call_id, None)
     if late:
         first = min(late)
-        lines = [late.get(place, line) for place, line in enumerate(talk.window.lines[first:], first)]
-        talk.window.replace(first, lines)
-        talk.cut(first, "a late tool result")
-    talk.window.extend(added)
+        lines = [late.get(place, line) for place, line in enumerate(conversation.window.lines[first:], first)]
+        conversation.replace(first, lines, "a late tool result")
+    conversation.window.extend(added)
 
 
 def open_calls_of(messages: Sequence[Message]) -> set[str]:

@@ -1,48 +1,75 @@
-"""Everything a session knows about its conversation between two turns."""
+"""One conversation, from top to bottom of a turn.
+
+user message ─▶ add ─▶ stored
+─▶ request ─▶ mended, counted ─▶ the engine is asked ─▶ folded (folding.py) ─▶ the window is saved
+─▶ the request (marked for the cache, and sent by the caller)
+the provider's answer ─▶ record ─▶ the engine gets the count ─▶ stored, journalled (persistence.py)
+─▶ calls of engine tools are answered; the others go back to the caller
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from leporello.caching import CachePolicy, PrefixTracker
-from leporello.messages import copied, copied_as_text, role_of, tool_calls_of
+from leporello.caching import PrefixTracker, tools_within_limit
+from leporello.engine import CompactionReport
+from leporello.errors import ContextTooLongError, EngineError, MessageError, SessionError, StoreError
+from leporello.events import CompactionFinished, CompactionStarted, Notice
+from leporello.messages import copied, copied_as_text, is_system, role_of, text_of, tool_calls_of, tool_result
+from leporello.messages.types import ROLES
 from leporello.prices import cost
-from leporello.session.accounts import Accounts
+from leporello.redact import logger, redact
+from leporello.session.accounts import FOLDED, REQUEST, UNDO, Accounts
 from leporello.session.answers import INCOMPLETE
-from leporello.session.lines import Window
+from leporello.session.calls import add_lines, known_calls, with_own_ids
+from leporello.session.events import (
+    AnswerRecorded,
+    PrefixMoved,
+    RequestFailed,
+    RequestReady,
+    ToolAnswered,
+    WindowCorrected,
+)
+from leporello.session.folding import LEASE_SECONDS, fold, is_due
+from leporello.session.lines import Said, Window, line_of
 from leporello.session.mending import Soundness
 from leporello.session.meter import Meter
+from leporello.session.persistence import Persistence
+from leporello.session.windows import common
+from leporello.store import Request
+from leporello.tokens import count_message, count_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from leporello.caching import CachePolicy
+    from leporello.errors import ModelError
+    from leporello.events import Event, Sink
     from leporello.messages import Message, ToolCall
-    from leporello.session.lines import Said
+    from leporello.session.answers import Answered
+    from leporello.session.engine_host import EngineHost
+    from leporello.session.lines import Line
     from leporello.session.meter import Count
+    from leporello.session.route import Route
     from leporello.session.windows import Saved
-    from leporello.store import Request
+    from leporello.store import Branch
 
+T = TypeVar("T")
+_log = logger()
 
-@dataclass(frozen=True, kw_only=True)
-class Route:
-    """The model that the conversation is sent to, and where."""
-
-    model: str = ""
-    provider: str = ""
-    base_url: str = ""
-    context_length: int = 0
-
-    def with_window(self, context_length: int) -> Route:
-        """Return the same model with another window."""
-        return replace(self, context_length=context_length)
+_COUNTS = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens")
+SMALLEST_WINDOW = 2_048  # no model has less: an overflow answer to a shorter request speaks of something else
 
 
 @dataclass(frozen=True, kw_only=True)
 class Tools:
-    """The tools of a request: as the caller gave them, with the engine's behind them, and what they weigh."""
+    """The tools of a request: as the caller gave them, with the engine's behind them, and what they weigh.
 
-    given: list[dict[str, Any]] = field(default_factory=list)
+    `given` is None as long as nobody named any.
+    """
+
+    given: list[dict[str, Any]] | None = None
     merged: list[dict[str, Any]] = field(default_factory=list)
     owned: frozenset[str] = frozenset()
     tokens: int = 0
@@ -59,72 +86,262 @@ class Sent:
     route: Route
 
 
-@dataclass(kw_only=True)
 class Conversation:
-    """One conversation: its window, what it has cost, and what is under way."""
+    """A conversation with its engine, its window and its place in the store; what fails is told and does not end it."""
 
-    session_id: str
-    route: Route
-    dialect: str
-    automatic: bool
-    window: Window = field(default_factory=Window)
-    sound: Soundness = field(default_factory=Soundness)
-    meter: Meter = field(default_factory=lambda: Meter(""))
-    prefix: PrefixTracker = field(default_factory=PrefixTracker)
-    caching: CachePolicy = field(default_factory=CachePolicy)
-    accounts: Accounts = field(default_factory=Accounts)
-    tools: Tools | None = None
-    waiting: list[Said] = field(default_factory=list)
-    """Messages that the store could not take yet."""
-    unspoken: list[Said] = field(default_factory=list)
-    """The system prompt of a conversation in which nothing was said yet: it is stored with the first message."""
-    unwritten: list[Request] = field(default_factory=list)
-    """Rows of the journal that the store could not take yet."""
-    engine: str = ""
-    """The name of the engine."""
-    foreign: bool = False
-    """Whether the engine is a third party's: what it returns is mended, and the built-in one folds where it fails."""
-    refusals: int = 0
-    """How many results of the engine were refused since the last one that was used."""
-    withdrawn: list[tuple[Said, Said]] = field(default_factory=list)
-    """What was taken back, from and to, that the store does not know of yet."""
-    newest: Said | None = None
-    """What was said last, if that is known."""
-    journalled: int = 0
-    """How many lines the store's window has."""
-    items: int = 0
-    """How many items those are."""
-    sent: Sent | None = None
-    recovered: bool = False
-    """Whether an overflow answer to the current request has led to a compaction already."""
-    rests_until: int = 0
-    """After a compaction that was refused, how large the request must be before the engine is asked for another."""
-    moved: str = ""
-    """Why the prefix of the next request is another one."""
-    renamed: dict[str, str] = field(default_factory=dict)
-    told: set[str] = field(default_factory=set)
+    def __init__(
+        self,
+        branch: Branch,
+        engine: EngineHost,
+        *,
+        route: Route,
+        dialect: str,
+        caching: CachePolicy,
+        automatic: bool = True,
+        sink: Sink | None = None,
+    ) -> None:
+        self.engine = engine
+        self.route = route
+        self.dialect = dialect
+        self.caching = caching
+        self.automatic = automatic
+        """Whether it is folded when the engine says so."""
+        self.sink = sink
+        self.persistence = Persistence(branch, self.notice)
+        self.window = Window()
+        self.validity = Soundness()
+        self.meter = Meter(route.model)
+        self.prefix = PrefixTracker()
+        self.accounts = Accounts()
+        self.tools = Tools()
+        self.sent: Sent | None = None
+        self.recovered = False
+        """Whether an overflow answer to the current request has led to a compaction already."""
+        self.refusals = 0
+        """How many results of the engine were refused since the last one that was used."""
+        self.rests_until = 0
+        """After a compaction that was refused, how large the request must be before the engine is asked for another."""
+        self.renamed: dict[str, str] = {}
+        """The ids of calls as the provider named them, and as they are named here."""
+        self._moved = ""
+        self._noticed: set[str] = set()
 
-    def cut(self, lines: int, why: str, *, sound: bool = False) -> None:
-        """Take note that the lines from a place on are others than before; `sound` when they are known to be valid."""
-        self.moved = why
-        if not sound:
-            self.sound.cut(lines)
-        self.meter.cut(lines)
-        if lines < self.journalled:
-            self.items = sum(len(line.items()) for line in self.window.lines[:lines])
-            self.journalled = lines
-        if self.sent is not None and lines < self.sent.lines:
-            self.sent = replace(self.sent, lines=lines)
+    @property
+    def id(self) -> str:
+        """The name of the conversation."""
+        return self.branch.conversation
+
+    @property
+    def branch(self) -> Branch:
+        """The branch that it is on."""
+        return self.persistence.branch
+
+    # one turn
+
+    def begin(self, *, introduced: bool = True) -> None:
+        """Begin or resume; an engine that was not introduced to the model yet is so first."""
+        if not introduced:
+            self.attempt(self.engine.use_model, self.route)
+        self.attempt(self.engine.begin, self.branch, self.persistence.lease_token)
+
+    def add(self, messages: Sequence[Message]) -> None:
+        """Take what somebody said: it is stored before anything else happens with it."""
+        said = [Said(message=message) for message in known_calls(self, [copied(checked(m)) for m in messages])]
+        begins = any(role_of(one.message) == "user" for one in said)
+        if begins:
+            self._catch_up()
+        self.persistence.store(self.window, said)
+        self.recovered = False
+        if begins:
+            self.accounts.next_turn()
+        add_lines(self, [line_of(one.message, said=[one]) for one in said])
+
+    def request(self, tools: Sequence[dict[str, Any]]) -> None:
+        """Make the window ready to be sent: stored, valid, counted, and folded when the engine says so."""
+        if all(is_system(message) for message in self.window.messages):
+            raise SessionError("there is nothing to send yet: add a message of the user first.")
+        self.unanswered("no answer was recorded")
+        self.persistence.store(self.window)
+        self.mend()
+        self._offer(tools)
+        size = self.size()
+        if is_due(self, size.tokens, reported=size.reported):
+            fold(self, size.tokens, trigger="the window is filling")
+        self._send()
+
+    def record(self, answer: Answered) -> list[ToolCall]:
+        """Take the model's answer, let the engine answer the calls of its own tools, and return the other calls."""
+        message = with_own_ids(self, copied(answer.message))
+        self.attempt(self.engine.used, self._usage(answer))
+        dollars = self.cost(answer.usage) if answer.usage else None
+        said, lines = Said(message=message), self.sent.lines if self.sent else len(self.window)
+        row = replace(self._row(self.sent), usage=dict(answer.usage or {}), cost_usd=dollars)
+        self.persistence.store_answer(said, self.window, lines, row)
+        self.window.extend([line_of(message, said=[said])])
+        self._account(answer, dollars)
+        calls = self.open_calls()
+        for call in calls:
+            if call.name in self.tools.owned:
+                self._answer(call)
+        self.attempt(self.engine.completed, self.shown(), answer.usage)
+        return [call for call in calls if call.name not in self.tools.owned]
+
+    def recover(self, error: ModelError) -> bool:
+        """After an overflow answer fold once, with the window corrected if the answer names it."""
+        self.unanswered(str(error))
+        if not isinstance(error, ContextTooLongError) or self.recovered:
+            return False
+        self.recovered = True
+        limit = error.limit or self._refused_size(error)
+        if limit != self.route.context_length:
+            self.tell(WindowCorrected, before=self.route.context_length, after=limit)
+            self.route = self.route.with_window(limit)
+            self.attempt(self.engine.use_model, self.route)
+        if error.actual:
+            self.meter.refused(error.actual)
+        tokens = max(error.actual or 0, self.size().tokens, self.route.context_length + 1)
+        report = fold(self, tokens, trigger="the provider found it too long", force=True, patience=LEASE_SECONDS)
+        return report.status in FOLDED
+
+    def compact(self, focus: str | None) -> CompactionReport:
+        """Fold because a person asked for it."""
+        self.persistence.store(self.window)
+        if all(is_system(message) for message in self.window.messages):
+            return CompactionReport(status="unchanged", reason="there is nothing to compact yet")
+        self.mend()
+        trigger = f"asked for, with focus on {redact(focus)}" if focus else "asked for"
+        return fold(self, self.size().tokens, trigger=trigger, focus=focus, force=True)
+
+    def undo(self) -> list[Message]:
+        """Take back the newest message of the user and everything after it; the branch that is left keeps it.
+
+        The turn before it is the newest one then, so it comes back word by word if it was folded. One that is in a
+        store that is away cannot come back: then a further undo waits for the store.
+        """
+        at = self.window.newest_user()
+        if at is None:
+            return []
+        if self._may_be_folded(at):
+            self.notice("the store is away: nothing more is taken back until it is there again")
+            return []
+        removed = self.window.lines[at:]
+        said = [one for line in removed for one in line.said]
+        newest = self.persistence.newest_said()
+        self.replace(at, [], UNDO)
+        self.sent, self.recovered = None, False
+        self.persistence.withdraw(said[0], newest or said[-1])
+        if self.persistence.withdrawn:
+            self.window.extend(self.persistence.unstored_turn(self.window))
+        else:
+            self.reload(UNDO)
+        self.persistence.write(self.window, len(self.window), Request(reason=UNDO, keep=0, added=()))
+        return [copied(line.message) for line in removed]
+
+    def switch_model(self, route: Route) -> None:
+        """Go on with another model: budgets are worked out anew, and the count of the one before is not used."""
+        self.route = route
+        self.meter.switch(route.model)
+        self.rests_until = 0
+        self.attempt(self.engine.use_model, route)
+
+    def unanswered(self, why: str) -> None:
+        """Write down that the request under way got no answer."""
+        if self.sent is None:
+            return
+        self.persistence.write(self.window, self.sent.lines, self._row(self.sent, error=why))
+        self.sent = None
+        self.tell(RequestFailed, error=why)
+
+    def end(self) -> None:
+        """End at a real boundary: exit, reset, expiry."""
+        self.unanswered("the conversation ended first")
+        self.persistence.store(self.window)
+        messages = [] if self.persistence.unspoken else self.shown()
+        self.attempt(self.engine.end, self.id, messages)
+        self.attempt(self.persistence.end)
+
+    # what stands already
+
+    def set_system_prompt(self, text: str) -> None:
+        """Let the conversation begin with this system prompt; one that says the same already stays, with its note.
+
+        As long as nothing was said there is nothing to store.
+        """
+        lines = self.window.lines
+        first = lines[0] if self.window.systems() else None
+        if first is not None and text in [text_of(message) for message in (first.message, *first.said_messages)]:
+            return
+        said = Said(message={"role": "system", "content": text})
+        line = line_of(said.message, said=[said])
+        if not lines:
+            self.persistence.unspoken = [said]
+            self.window.extend([line])
+            return
+        self.persistence.store(self.window, [said])
+        self.replace(0, [line, *(lines if first is None else lines[1:])], "system prompt changed")
+
+    def replace_system_messages(self, systems: Sequence[Message]) -> None:
+        """Let the conversation begin with other system messages."""
+        said = [Said(message=copied(message)) for message in systems]
+        self.persistence.store(self.window, said)
+        rest = self.window.lines[self.window.systems() :]
+        self.replace(0, [*(line_of(one.message, said=[one]) for one in said), *rest], "system prompt changed")
+
+    def retract_answer(self) -> None:
+        """Take back the newest answer, not what it answers; the branch that is left keeps it."""
+        self.persistence.store(self.window)
+        at = len(self.window) - 1
+        said = self.window.lines[at].said
+        self.replace(at, [], UNDO)
+        self.persistence.withdraw(said[0], said[-1])
+        self.persistence.write(self.window, at, Request(reason=UNDO, keep=0, added=()))
 
     def resume(self, saved: Saved) -> None:
         """Go on from the conversation as it stands in the store."""
         self.window = Window([*saved.lines, *saved.later])
-        self.newest = None
-        self.journalled, self.items = (len(saved.lines), saved.items) if saved.whole else (0, 0)
+        self.persistence.resume(saved)
+
+    def reload(self, why: str) -> None:
+        """Go on from the window of the branch as the store has it: what was written may stand for less than before."""
+        saved = self.persistence.load()
+        if saved is None:
+            return
+        before = self.window
+        same = common(before, [*saved.lines, *saved.later])
+        self.cut(same, why)
+        self.resume(saved)
+        self.window.rewritten = min(before.rewritten, same)
+
+    def mend(self) -> None:
+        """Make the window valid; what had to be changed stays in it, as it is sent."""
+        changed = self.validity.mend(self.window, self.dialect)
+        if changed is not None:
+            self.cut(changed, "mended", sound=True)
+
+    def replace(self, start: int, lines: Sequence[Line], why: str) -> None:
+        """Put other lines in the place of those from `start` on."""
+        self.window.replace(start, lines)
+        self.cut(start, why)
+
+    def cut(self, index: int, why: str, *, sound: bool = False) -> None:
+        """Let everything that follows the window know that it is another one from a place on.
+
+        That is the check of its validity (not when it is known to be `sound`), the count, the journal and the request
+        under way.
+        """
+        self._moved = why
+        if not sound:
+            self.validity.cut(index)
+        self.meter.cut(index)
+        self.persistence.cut(index, self.window)
+        if self.sent is not None and index < self.sent.lines:
+            self.sent = replace(self.sent, lines=index)
+
+    # what can be asked
 
     def copy(self, message: Message) -> Message:
         """Return a copy of a message for the engine; one that we did not write may know texts only."""
-        return copied_as_text(message) if self.foreign else copied(message)
+        return copied_as_text(message) if self.engine.is_foreign else copied(message)
 
     def shown(self) -> list[Message]:
         """Return the live list of the messages for the engine."""
@@ -132,7 +349,7 @@ class Conversation:
 
     def size(self) -> Count:
         """Count the request that the window and the tools make."""
-        return self.meter.count(self.window, self.tools.tokens if self.tools else None)
+        return self.meter.count(self.window, None if self.tools.given is None else self.tools.tokens)
 
     def cost(self, usage: Mapping[str, Any]) -> float | None:
         """Return what the model call under way cost, or None when the price is not known."""
@@ -157,3 +374,162 @@ class Conversation:
         """Whether the newest answer needs nothing more: no result, no further request."""
         newest = self.window.messages[-1] if self.window.messages else {}
         return role_of(newest) not in ("user", "tool") and not self.open_calls()
+
+    def unwritten(self) -> list[Request]:
+        """Return the rows that the journal lacks: what the store could not take, and the request without an answer."""
+        waiting = [] if self.sent is None else [self._row(self.sent, error="no answer yet")]
+        return [*self.persistence.unwritten, *waiting]
+
+    # what the user is told
+
+    def notice(self, text: str) -> None:
+        """Tell the user something, once."""
+        if text not in self._noticed:
+            self._noticed.add(text)
+            self.tell(Notice, text=text)
+
+    def tell(self, kind: type[Event], **fields: Any) -> None:
+        """Report what happened."""
+        self.pass_on(kind(session_id=self.id, **fields))
+
+    def from_engine(self, event: Event) -> None:
+        """Pass on what an engine reports, with the conversation it is about; how a compaction went is told here."""
+        if not isinstance(event, (CompactionStarted, CompactionFinished)):
+            self.pass_on(event if event.session_id else replace(event, session_id=self.id))
+
+    def pass_on(self, event: Event) -> None:
+        """Hand an event to the listener; whatever that does is no part of the conversation."""
+        if self.sink is None:
+            return
+        try:
+            self.sink(event)
+        except Exception:  # noqa: BLE001 - the same
+            _log.exception("on_event failed at: %s", event)
+
+    def attempt(self, work: Callable[..., T], *args: Any, default: Any = None) -> T | Any:
+        """Do something whose failure is told but does not end the conversation."""
+        try:
+            return work(*args)
+        except (EngineError, StoreError) as error:
+            self.notice(str(error))
+            return default
+
+    # the parts of a turn
+
+    def _catch_up(self) -> None:
+        """Before a turn, go on from where another process has taken the conversation meanwhile."""
+        if self.sent:
+            return
+        saved = self.persistence.went_on_elsewhere(self.window)
+        if saved is None:
+            return
+        self.cut(0, "another process went on with the conversation")
+        self.resume(saved)
+        self.persistence.unspoken = []
+        self.notice("another process went on with this conversation: it is taken up from there")
+
+    def _offer(self, tools: Sequence[dict[str, Any]]) -> None:
+        """Put the engine's tools behind the caller's; the list is made once, so that its order stays."""
+        given = list(tools)
+        if self.tools.given == given:
+            return
+        merged, owned = self.attempt(self.engine.merged_tools, given, default=(given, frozenset()))
+        merged = tools_within_limit(merged)
+        self.tools = Tools(given=copied(given), merged=merged, owned=owned, tokens=count_tools(merged))
+
+    def _send(self) -> None:
+        """Note what goes out: how large it is, and whether the front of it is still the one that is cached."""
+        change = self.prefix.see(
+            self.window.wire,
+            self.tools.merged,
+            model=self.route.model,
+            why=self._moved or None,
+            unchanged=self.window.rewritten,
+            weights=self.window.weights,
+        )
+        self._moved = ""
+        if change.moved:
+            self.accounts.moved()
+            self.tell(PrefixMoved, reason=change.reason, index=change.index, tokens_lost=change.tokens_lost)
+        tokens = self.size().tokens
+        self.meter.sent(self.window, self.tools.tokens)
+        route, lines = self.route, len(self.window)
+        self.sent = Sent(lines=lines, prefix=change.hash, tokens=tokens, moved=change.reason, route=route)
+        self.tell(
+            RequestReady,
+            model=route.model,
+            provider=route.provider,
+            messages=lines,
+            tokens=tokens,
+            context_length=route.context_length,
+        )
+
+    def _answer(self, call: ToolCall) -> None:
+        """Let the engine answer a call of one of its tools."""
+        answer = self.engine.answer(call, self.shown())
+        said = Said(message=tool_result(call, answer.text))
+        self.persistence.store(self.window, [said])
+        self.window.extend([line_of(said.message, said=[said])])
+        self.tell(ToolAnswered, name=call.name, call_id=call.id, seconds=answer.seconds)
+
+    def _account(self, answer: Answered, dollars: float | None) -> None:
+        """Add up what the answer used and cost."""
+        usage = answer.usage
+        if usage and self.sent:
+            self.meter.reported(usage["prompt_tokens"])
+        self.accounts.answered(usage or {}, dollars)
+        self.sent, self.recovered = None, False
+        counted: dict[str, Any] = {**usage} if usage else {}
+        self.tell(
+            AnswerRecorded,
+            model=answer.model or self.route.model,
+            provider=self.route.provider,
+            finish=answer.finish,
+            answer_id=answer.id,
+            cost_usd=dollars,
+            incomplete=answer.incomplete,
+            **{key: counted.get(key, 0) for key in _COUNTS},
+        )
+
+    def _row(self, sent: Sent | None, **more: Any) -> Request:
+        """Return the row of a request; of an answer that nothing was sent for, an empty one."""
+        if sent is None:
+            return Request(reason=REQUEST, keep=0, added=())
+        report = {
+            "tokens": sent.tokens,
+            "tools": self.tools.tokens,
+            "prefix": sent.moved,
+            "model": sent.route.model,
+            "provider": sent.route.provider,
+            **more,
+        }
+        return Request(reason=REQUEST, keep=0, added=(), prefix=sent.prefix, report=report)
+
+    def _usage(self, answer: Answered) -> dict[str, Any]:
+        """Return the count for the engine: the provider's, or an estimate where it gives none."""
+        if answer.usage:
+            return dict(answer.usage)
+        prompt, written = self.sent.tokens if self.sent else 0, count_message(answer.message)
+        return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
+
+    def _refused_size(self, error: ContextTooLongError) -> int:
+        """Return the window when an overflow answer does not name it: what was refused is more than it holds."""
+        known, refused = self.route.context_length, error.actual or self.size().tokens
+        return refused if SMALLEST_WINDOW <= refused < known else known
+
+    def _may_be_folded(self, at: int) -> bool:
+        """Tell whether, after an undo without the store, a newer message of the user than this one may be folded."""
+        persistence, lines = self.persistence, self.window.lines
+        written = any(not line.said and not is_system(line.message) for line in lines)
+        unstored = any(one in persistence.waiting for one in lines[at].said)
+        return bool(persistence.withdrawn) and written and not unstored
+
+
+def checked(message: Any) -> Message:
+    """Return a message, or say what is wrong with it."""
+    if not isinstance(message, dict):
+        raise MessageError(f"a message is a dict, not {type(message).__name__}.", path="message")
+    if role_of(message) not in ROLES:
+        known = ", ".join(sorted(ROLES))
+        raise MessageError(f"{message.get('role')!r} is no role; there are {known}.", path="message.role")
+    return message

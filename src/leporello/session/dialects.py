@@ -22,7 +22,7 @@ DIALECTS: Final = ("openai", "anthropic")
 class Requests(Protocol):
     """Makes requests of one dialect."""
 
-    def request(self, talk: Conversation) -> dict[str, Any]:
+    def request(self, conversation: Conversation) -> dict[str, Any]:
         """Return what the provider's package takes beside the model and the limits."""
 
 
@@ -36,11 +36,11 @@ def requests_in(dialect: str) -> Requests:
 class OpenAIRequests:
     """Requests for chat completions."""
 
-    def request(self, talk: Conversation) -> dict[str, Any]:
+    def request(self, conversation: Conversation) -> dict[str, Any]:
         """Return `messages` and, if there are any, `tools`."""
-        tools = talk.tools.merged if talk.tools else []
-        messages = talk.caching.mark(talk.window.wire, tools=tools, clean=True)
-        talk.window.rewritten = len(messages)
+        tools = conversation.tools.merged
+        messages = conversation.caching.mark(conversation.window.wire, tools=tools, clean=True)
+        conversation.window.rewritten = len(messages)
         return {"messages": messages, "tools": list(tools)} if tools else {"messages": messages}
 
 
@@ -58,14 +58,14 @@ class AnthropicRequests:
         self._starts: list[int] = []  # where each piece begins in the window
         self._places: list[int] = []  # where it begins in the request
         self._converted: list[Message] = []
-        self._tools: tuple[Tools | None, list[dict[str, Any]]] = (None, [])
+        self._tools: tuple[Tools | None, list[dict[str, Any]]] = (None, [])  # the last ones, and as they were converted
 
-    def request(self, talk: Conversation) -> dict[str, Any]:
+    def request(self, conversation: Conversation) -> dict[str, Any]:
         """Return `messages` and, if there are any, `system` and `tools`."""
-        systems = talk.window.systems()
-        tools = self._converted_tools(talk.tools)
-        self._bring_up_to_date(talk.window, systems)
-        marked = talk.caching.marked(self._bare, tools=tools)
+        systems = conversation.window.systems()
+        tools = self._converted_tools(conversation.tools)
+        self._bring_up_to_date(conversation.window, systems)
+        marked = conversation.caching.marked(self._bare, tools=tools)
         request: dict[str, Any] = {"messages": self._messages(marked, systems)}
         if systems:
             opening = [marked.get(at, self._bare[at]) for at in range(systems)]
@@ -99,9 +99,9 @@ class AnthropicRequests:
             messages[self._places[piece] : self._places[piece] + len(converted)] = converted
         return messages
 
-    def _converted_tools(self, tools: Tools | None) -> list[dict[str, Any]]:
+    def _converted_tools(self, tools: Tools) -> list[dict[str, Any]]:
         if self._tools[0] is not tools:
-            self._tools = (tools, tools_to_anthropic(tools.merged) if tools else [])
+            self._tools = (tools, tools_to_anthropic(tools.merged))
         return self._tools[1]
 
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from leporello.session import turn
-from leporello.session.accounts import REQUEST
-from leporello.session.folding import in_net
+from leporello.session.accounts import FOLDED, REQUEST
+from leporello.session.folding import fold, in_net
 
 if TYPE_CHECKING:
     from leporello.engine import CompactionReport
     from leporello.session.conversation import Conversation
     from leporello.session.session import Session
-    from leporello.session.turn import Walk
 
 FEWEST_MESSAGES: Final = 4
 GROWTH: Final = 0.05
@@ -32,18 +30,20 @@ def tidy(session: Session) -> CompactionReport | None:
 
     Call it before the user's message is added.
     """
-    talk = session._talk  # noqa: SLF001 - the same room
-    window = talk.route.context_length
-    spoken = len(talk.window) - talk.window.systems()
-    if not talk.automatic or spoken < FEWEST_MESSAGES:
+    conversation = session._conversation  # noqa: SLF001 - the same room
+    window = conversation.route.context_length
+    spoken = len(conversation.window) - conversation.window.systems()
+    if not conversation.automatic or spoken < FEWEST_MESSAGES:
         return None
     tokens = measured(session)
-    if not in_net(talk, tokens) or _is_stuck(session, tokens, window):
+    if not in_net(conversation, tokens) or _is_stuck(session, tokens, window):
         return None
-    report = session._drive(tidying(talk, tokens))  # noqa: SLF001 - the same room
-    left = talk.size().tokens
-    if report.status not in turn.FOLDED or in_net(talk, left):
-        _remember(session, max(tokens, left) if report.status not in turn.FOLDED else left, window)
+    conversation.persistence.store(conversation.window)
+    conversation.mend()
+    report = fold(conversation, tokens, trigger=REASON, force=True)
+    left = conversation.size().tokens
+    if report.status not in FOLDED or in_net(conversation, left):
+        _remember(session, max(tokens, left) if report.status not in FOLDED else left, window)
     return report
 
 
@@ -52,19 +52,12 @@ def measured(session: Session) -> int:
 
     Without a count that still holds, an estimate from the characters.
     """
-    talk = session._talk  # noqa: SLF001 - the same room
-    size = talk.size()
+    conversation = session._conversation  # noqa: SLF001 - the same room
+    size = conversation.size()
     reported = _last_report(session) if size.reported else None
     if reported is None:
         return size.tokens
-    return reported + _said_since(talk)
-
-
-def tidying(talk: Conversation, tokens: int) -> Walk[CompactionReport]:
-    """Fold, whatever the engine thinks of the size."""
-    yield from turn.storing(talk)
-    turn.mend(talk)
-    return (yield from turn.folding(talk, tokens, reason=REASON, force=True))
+    return reported + _said_since(conversation)
 
 
 def _last_report(session: Session) -> int | None:
@@ -74,14 +67,14 @@ def _last_report(session: Session) -> int | None:
     return rows[-1].usage.get("prompt_tokens") or None
 
 
-def _said_since(talk: Conversation) -> int:
+def _said_since(conversation: Conversation) -> int:
     """Weigh what came after the newest answer."""
     tokens = 0
-    for line in reversed(talk.window.lines):
+    for line in reversed(conversation.window.lines):
         if line.role == "assistant":
             break
         tokens += line.tokens
-    return round(tokens * talk.meter.calibration.factor(talk.meter.model))
+    return round(tokens * conversation.meter.calibration.factor(conversation.meter.model))
 
 
 def _is_stuck(session: Session, tokens: int, window: int) -> bool:
@@ -97,4 +90,4 @@ def _remember(session: Session, tokens: int, window: int) -> None:
 
 
 def _owner(session: Session) -> str:
-    return session._host.owner  # noqa: SLF001 - the same room
+    return session._conversation.branch.owner  # noqa: SLF001 - the same room

@@ -57,6 +57,11 @@ class Line:
         return tuple(one.id for one in self.said)
 
     @property
+    def said_messages(self) -> list[Message]:
+        """The messages that this line shows, as they were said."""
+        return [one.message for one in self.said]
+
+    @property
     def is_user(self) -> bool:
         """Whether a user really said this."""
         return bool(self.said) and self.role == "user"

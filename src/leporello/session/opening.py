@@ -17,10 +17,10 @@ from leporello.plugins import EngineSource
 from leporello.plugins.make import assumed_window, known_window
 from leporello.session.accounts import REQUEST
 from leporello.session.arguments import check_engine, check_sink, check_store, check_texts, check_window
-from leporello.session.conversation import Conversation, Route
+from leporello.session.conversation import Conversation
 from leporello.session.dialects import DIALECTS
-from leporello.session.host import Host, takes_branch
-from leporello.session.meter import Meter
+from leporello.session.engine_host import EngineHost, takes_branch
+from leporello.session.route import Route
 from leporello.session.telemetry import with_spans
 from leporello.session.windows import load
 from leporello.store import Branch, open_store
@@ -42,23 +42,40 @@ class Opened:
     """What a session is made of, and what it must give back."""
 
     config: Config
-    host: Host
-    talk: Conversation
+    conversation: Conversation
     system: str | None = None
     notices: list[str] = field(default_factory=list)
     introduced: bool = True
     """Whether the engine knows the model already."""
+    listens: bool = True
+    """Whether the conversation hears what the engine reports; one that was handed over may have a listener."""
     own_engine: bool = True
     own_store: bool = True
     source: EngineSource | None = None
     """Where the engine is from: whoever opens many conversations on one model gives it to the next."""
 
+    def resumed(self) -> Opened:
+        """Bring the conversation to where it was left: its window, its last count, what it cost."""
+        conversation = self.conversation
+        if self.listens:
+            conversation.engine.engine.on_event = conversation.from_engine
+        branch = conversation.branch
+        here: dict[str, Any] = {"owner": branch.owner}
+        branch.number = branch.number or branch.store.head(branch.conversation, **here)
+        saved = load(branch)
+        conversation.resume(saved)
+        conversation.accounts.resume(branch.store.requests(branch.conversation, **here))
+        last = next(iter(branch.store.requests(branch.conversation, **branch.here, last=1)), None)
+        if saved.whole and last is not None and last.reason == REQUEST and last.usage.get("prompt_tokens"):
+            tools = int(last.report.get("tools", 0))
+            conversation.meter.resumed(last.usage["prompt_tokens"], len(saved.lines), tools)
+        return self
+
     def another(self, session_id: str | None) -> Conversation:
         """Return another conversation with the same model, engine and store."""
-        talk = self.talk
-        key = session_id or new_id()
-        self.talk = conversation(self.host, key, talk.route, talk.dialect, self.config)
-        return self.talk
+        branch = self.conversation.branch
+        self.conversation = self._like(Branch(branch.store, session_id or new_id(), branch.owner))
+        return self.resumed().conversation
 
     def forkable(self) -> EngineSource:
         """Return where the engine of a fork comes from."""
@@ -66,39 +83,48 @@ class Opened:
             raise SessionError("a session whose engine was handed over cannot be forked: name the engine instead.")
         return self.source
 
-    def on_branch(self, branch: int) -> Opened:
+    def on_branch(self, number: int) -> Opened:
         """Return what a session on another branch is made of: the same store, and an engine of its own."""
         engine, notice = _engine(None, self.forkable())
-        before = self.host
+        before = self.conversation
         host = replace(
-            before,
+            before.engine,
             engine=engine,
-            token=uuid4().hex,
-            built_in=_built_in(self.config, self.source, engine, self.talk.route),
-            _lease_held=None,
+            built_in=_built_in(self.config, self.source, engine, before.route),
             _built_in=None,
             _taken={},
         )
-        engine.on_event = host.from_engine
-        talk = self.talk
+        branch = Branch(before.branch.store, before.id, before.branch.owner, number)
         return Opened(
             config=self.config,
-            host=host,
-            talk=conversation(host, talk.session_id, talk.route, talk.dialect, self.config, branch),
+            conversation=self._like(branch, host),
             system=self.system,
             notices=[notice] if notice else [],
             own_store=False,
             source=self.source,
-        )
+        ).resumed()
 
     def close(self) -> None:
         """Give back what was opened here; an engine or a store that was handed over stays open."""
         try:
             if self.own_engine:
-                self.host.close_engine()
+                self.conversation.engine.close()
         finally:
             if self.own_store:
-                self.host.store.close()
+                self.conversation.branch.store.close()
+
+    def _like(self, branch: Branch, engine: EngineHost | None = None) -> Conversation:
+        """Return a conversation on a branch with the model, the listener and the settings of this one."""
+        before = self.conversation
+        return Conversation(
+            branch,
+            engine or before.engine,
+            route=before.route,
+            dialect=before.dialect,
+            caching=_caching(self.config, before.route, before.dialect),
+            automatic=before.automatic,
+            sink=before.sink,
+        )
 
 
 def open_session(
@@ -139,53 +165,32 @@ def open_session(
     chosen, fell_back = _engine(engine, source)
     if own_store and source is not None and source.is_unkept(key):
         kept = open_store(":memory:")
-    host = Host(
+    host = EngineHost(
         engine=chosen,
-        branch=Branch(kept, key, owner),
         start=_start(settings, route, platform),
         built_in=_built_in(settings, source, chosen, route),
-        sink=with_spans(on_event),
         **_routing(settings, engine, chosen, route, llm),
     )
-    if getattr(chosen, "on_event", None) is None:
-        chosen.on_event = host.from_engine
+    conversation = Conversation(
+        Branch(kept, key, owner),
+        host,
+        route=route,
+        dialect=dialect,
+        caching=_caching(settings, route, dialect),
+        automatic=settings.compression.enabled,
+        sink=with_spans(on_event),
+    )
     return Opened(
         config=settings,
-        host=host,
-        talk=conversation(host, key, route, dialect, settings),
+        conversation=conversation,
         system=system,
         notices=[text for text in (notice, fell_back) if text],
         introduced=chosen is not given,
+        listens=getattr(chosen, "on_event", None) is None,
         own_engine=chosen is not given,
         own_store=own_store,
         source=source,
-    )
-
-
-def conversation(
-    host: Host, session_id: str, route: Route, dialect: str, config: Config, branch: int | None = None
-) -> Conversation:
-    """Return a conversation as it was left, on its head or another branch: its window, its last count, what it cost."""
-    store, owner = host.store, host.owner
-    number = branch or store.head(session_id, owner=owner)
-    host.branch = Branch(store, session_id, owner, number)
-    talk = Conversation(
-        session_id=session_id,
-        route=route,
-        dialect=dialect,
-        automatic=config.compression.enabled,
-        engine=host.engine_name,
-        foreign=host.built_in is not None,
-        meter=Meter(route.model),
-        caching=_caching(config, route, dialect),
-    )
-    saved = load(host.branch)
-    talk.resume(saved)
-    talk.accounts.resume(store.requests(session_id, owner=owner))
-    last = next(iter(store.requests(session_id, owner=owner, branch=number, last=1)), None)
-    if saved.whole and last is not None and last.reason == REQUEST and last.usage.get("prompt_tokens"):
-        talk.meter.resumed(last.usage["prompt_tokens"], len(saved.lines), int(last.report.get("tools", 0)))
-    return talk
+    ).resumed()
 
 
 def route_of(config: Config, model: str | None, provider: str | None, base_url: str | None, dialect: str) -> Route:
@@ -205,7 +210,7 @@ def switched(
     opened: Opened, model: str, provider: str | None, base_url: str | None, context_length: int | None
 ) -> tuple[Route, CachePolicy]:
     """Return the route to another model, and what is done for its cache."""
-    config, before = opened.config, opened.talk
+    config, before = opened.config, opened.conversation
     route = route_of(
         config, model, provider or before.route.provider, base_url or before.route.base_url, before.dialect
     )

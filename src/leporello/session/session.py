@@ -17,12 +17,11 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 from leporello.engine import strict_keywords
 from leporello.errors import SessionError, StoreError
 from leporello.messages import copied, from_anthropic
-from leporello.session import turn
 from leporello.session.accounts import Parts, SessionUsage
 from leporello.session.answers import read_answer
 from leporello.session.arguments import check_error, check_texts, check_window, checked_tools
+from leporello.session.conversation import checked
 from leporello.session.dialects import requests_in
-from leporello.session.host import drive
 from leporello.session.opening import Opened, open_session, switched
 from leporello.session.streams import Stream
 from leporello.store import ROOT
@@ -31,7 +30,7 @@ from leporello.summary.masking import masked_stop
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from types import TracebackType
 
     from leporello.config import Config
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from leporello.llm import LLM
     from leporello.messages import Message, ToolCall
     from leporello.plugins import EngineSource
-    from leporello.session import steps
     from leporello.session.conversation import Conversation
     from leporello.store import BranchInfo, Store
 
@@ -56,9 +54,8 @@ class Session:
 
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
-        self._host = opened.host
-        self._talk = opened.talk
-        self._requests = requests_in(opened.talk.dialect)
+        self._conversation = opened.conversation
+        self._requests = requests_in(opened.conversation.dialect)
         self._reading: Stream | None = None
         self._held: list[Message] = []
         self._closed = False
@@ -114,12 +111,12 @@ class Session:
     @property
     def id(self) -> str:
         """The name of the conversation."""
-        return self._talk.session_id
+        return self._conversation.id
 
     @property
     def engine(self) -> ContextEngine:
         """The engine of this conversation."""
-        return self._host.engine
+        return self._conversation.engine.engine
 
     @property
     def engine_source(self) -> EngineSource | None:
@@ -129,52 +126,52 @@ class Session:
     @property
     def store(self) -> Store:
         """The store that keeps this conversation."""
-        return self._host.store
+        return self._conversation.branch.store
 
     @property
     def unstored(self) -> int:
         """How many messages the store could not take; they wait here, and are stored as soon as it can."""
-        return len(self._talk.waiting)
+        return len(self._conversation.persistence.waiting)
 
     @property
     def model(self) -> str:
         """The model that the conversation is sent to, "" when nobody named one."""
-        return self._talk.route.model
+        return self._conversation.route.model
 
     @property
     def context_length(self) -> int:
         """The model's window in tokens."""
-        return self._talk.route.context_length
+        return self._conversation.route.context_length
 
     @property
     def caching(self) -> str:
         """The line that says what is done for the provider's prompt cache; "" when there is nothing to say."""
-        return self._talk.caching.line()
+        return self._conversation.caching.line()
 
     @property
     def done(self) -> bool:
         """Whether the newest answer needs nothing more: no result of a call, no further request."""
-        return self._talk.done
+        return self._conversation.done
 
     @property
     def calls(self) -> list[ToolCall]:
         """The calls of the newest answer that wait for a result of yours; what `record` returned."""
-        owned = self._talk.tools.owned if self._talk.tools else frozenset()
-        return [call for call in self._talk.open_calls() if call.name not in owned]
+        conversation = self._conversation
+        return [call for call in conversation.open_calls() if call.name not in conversation.tools.owned]
 
     @property
     def window(self) -> list[Message]:
         """A copy of the messages that the model sees, in OpenAI's format."""
-        return [copied(message) for message in self._talk.window.messages]
+        return [copied(message) for message in self._conversation.window.messages]
 
     def add(self, *messages: Message) -> None:
         """Add what the user said, the results of tool calls, or any other message; it is stored at once.
 
         What is added while a streamed answer still comes waits for the end of it, and stands behind it.
         """
-        said = [turn.checked(message) for message in self._in_openai_format(messages)]
+        said = [checked(message) for message in self._in_openai_format(messages)]
         if self._reading is None:
-            self._drive(turn.adding(self._talk, said))
+            self._open_conversation.add(said)
         else:
             for message in said:
                 verbatim(message)  # what can never be stored is refused now
@@ -187,15 +184,16 @@ class Session:
         """
         given = checked_tools(tools)
         self._break_off()
-        self._drive(turn.requesting(self._talk, given))
-        return self._requests.request(self._talk)
+        self._open_conversation.request(given)
+        return self._requests.request(self._conversation)
 
     def record(self, response: Any) -> list[ToolCall]:
         """Take the model's answer, an object of its package or a dict, and return the calls that you must answer.
 
         Calls of the engine's tools are answered already.
         """
-        return self._drive(turn.recording(self._talk, read_answer(response)))
+        answer = read_answer(response)
+        return self._open_conversation.record(answer)
 
     def stream(self, chunks: Iterable[T]) -> Iterator[T]:
         """Pass the chunks of a streamed answer on unchanged, and record it at the end; then see `calls`.
@@ -220,12 +218,12 @@ class Session:
         from leporello.llm.errors import classify
 
         check_error(error)
-        return self._drive(turn.recovering(self._talk, classify(error, provider=self._talk.route.provider)))
+        return self._open_conversation.recover(classify(error, provider=self._conversation.route.provider))
 
     def compress(self, focus: str | None = None) -> CompactionReport:
         """Fold the conversation now; `focus` says what the summary should keep most of."""
         check_texts(focus=focus)
-        return self._drive(turn.compressing(self._talk, focus))
+        return self._open_conversation.compact(focus)
 
     def switch_model(
         self,
@@ -241,14 +239,14 @@ class Session:
         if not model:
             raise SessionError('switch_model needs the name of a model, such as "claude-sonnet-5".')
         route, caching = switched(self._opened, model, provider, base_url, context_length)
-        self._drive(turn.switching(self._talk, route))
-        self._talk.caching = caching
+        self._open_conversation.switch_model(route)
+        self._conversation.caching = caching
         self._tell_notices()
 
     def undo(self) -> list[Message]:
         """Take back the newest message of the user and all that followed; returns what was taken back."""
         self._break_off()
-        return self._drive(turn.undoing(self._talk))
+        return self._open_conversation.undo()
 
     def fork(self, before: str | None = None, *, head: bool = True) -> Session:
         """Return a session on a new branch that shares everything before a message with this one, by its id.
@@ -263,73 +261,75 @@ class Session:
         check_texts(before=before)
         self._opened.forkable()
         self._break_off()
-        self._drive(turn.storing(self._talk))
+        conversation = self._open_conversation
+        conversation.persistence.store(conversation.window)
         if self.unstored:
             raise StoreError("the conversation is not stored at the moment, so it cannot be forked.")
-        branch = self.store.fork(self.id, before=before, head=head, **self._host.branch.here)
-        return self._opened.on_branch(branch)
+        return self._opened.on_branch(self.store.fork(self.id, before=before, head=head, **conversation.branch.here))
 
     @classmethod
     def _begun(cls, opened: Opened, parent: ContextEngine | None = None) -> Session:
         session = cls(opened)
         session._begin(opened.system)
         if parent is not None:
-            session._host.carry_over(parent)
+            session._conversation.engine.carry_over(session.id, parent)
         return session
 
     def branches(self) -> list[BranchInfo]:
         """List the branches of the conversation in the order in which they were made."""
-        return self.store.branches(self.id, owner=self._host.owner)
+        return self.store.branches(self.id, owner=self._conversation.branch.owner)
 
     @property
     def branch(self) -> int:
         """The branch that this session is on."""
-        return self._host.branch.number or ROOT
+        return self._conversation.branch.number or ROOT
 
     def pin(self, message_id: str, *, pinned: bool = True) -> None:
         """Let a message survive every fold word by word, or no longer.
 
         One that is folded comes back with the next fold. Calls of tools and their results cannot be pinned.
         """
-        row = self.store.get([message_id], owner=self._host.owner).get(message_id)
+        owner = self._conversation.branch.owner
+        row = self.store.get([message_id], owner=owner).get(message_id)
         if row is None or row.conversation != self.id:
             raise SessionError(f"there is no message {message_id!r} in this conversation.")
         if row.role not in ("user", "assistant") or row.message.get("tool_calls"):
             raise SessionError("only what a user or the assistant said can be pinned, not a call or its result.")
-        self.store.pin(self.id, message_id, owner=self._host.owner, pinned=pinned)
+        self.store.pin(self.id, message_id, owner=owner, pinned=pinned)
 
     def reset(self, session_id: str | None = None) -> str:
         """End this conversation properly and begin another with the same engine; returns its name."""
         check_texts(session_id=session_id)
         self._break_off()
-        self._drive(turn.ending(self._talk))
-        self._drive(turn.resetting(self._talk))
-        self._talk = self._opened.another(session_id)
-        self._requests = requests_in(self._talk.dialect)
+        conversation = self._open_conversation
+        conversation.end()
+        conversation.attempt(conversation.engine.reset)
+        self._conversation = self._opened.another(session_id)
+        self._requests = requests_in(self._conversation.dialect)
         self._begin(self._opened.system)
         return self.id
 
     def usage(self) -> SessionUsage:
         """Return where the conversation stands: its size by part, its compactions, its cost."""
-        talk, engine = self._talk, self._host.engine
+        conversation = self._conversation
         self._read_journal()
-        size = talk.size()
-        window = talk.route.context_length
+        size = conversation.size()
+        window = conversation.route.context_length
         return SessionUsage(
-            session_id=talk.session_id,
-            engine=self._host.engine_name,
-            model=talk.route.model,
+            session_id=conversation.id,
+            engine=conversation.engine.name,
+            model=conversation.route.model,
             context_length=window,
-            threshold_tokens=int(getattr(engine, "threshold_tokens", 0) or 0),
+            threshold_tokens=int(getattr(self.engine, "threshold_tokens", 0) or 0),
             tokens=size.tokens,
             reported=size.reported,
             percent=round(100 * size.tokens / window, 1) if window else 0.0,
-            parts=_parts(talk),
-            messages=len(talk.window),
-            compactions=talk.accounts.conversation.compactions,
-            turn=talk.accounts.turn,
-            conversation=talk.accounts.conversation.spent,
-            prefix_moves=talk.accounts.conversation.prefix_moves,
+            parts=_parts(conversation),
+            messages=len(conversation.window),
+            compactions=conversation.accounts.conversation.compactions,
+            turn=conversation.accounts.turn,
+            conversation=conversation.accounts.conversation.spent,
+            prefix_moves=conversation.accounts.conversation.prefix_moves,
             caching=self.caching,
         )
 
@@ -338,7 +338,7 @@ class Session:
         if self._closed:
             return
         self._break_off()
-        self._drive(turn.ending(self._talk))
+        self._conversation.end()
         self._read_journal()
         self._closed = True
         unstored = self.unstored
@@ -355,24 +355,24 @@ class Session:
         self.close()
 
     def _begin(self, system: str | None) -> None:
-        self._drive(turn.starting(self._talk, introduced=self._opened.introduced))
+        self._conversation.begin(introduced=self._opened.introduced)
         self._opened.introduced = True
         self._tell_notices()
         if system is not None:
-            self._drive(turn.opening(self._talk, system))
+            self._conversation.set_system_prompt(system)
 
     def _read_journal(self) -> None:
         """Bring the accounts to what the journal says; while the store cannot be used, they stay as they were added."""
         if self._closed:
             return
-        accounts = self._talk.accounts
+        accounts, owner = self._conversation.accounts, self._conversation.branch.owner
         with suppress(StoreError):
-            rows = self.store.requests(self.id, owner=self._host.owner, after=accounts.number)
-            accounts.catch_up(rows, turn.unwritten(self._talk))
+            rows = self.store.requests(self.id, owner=owner, after=accounts.number)
+            accounts.catch_up(rows, self._conversation.unwritten())
 
     def _tell_notices(self) -> None:
         for text in self._opened.notices:
-            self._drive(turn.telling(self._talk, text))
+            self._conversation.notice(text)
         self._opened.notices = []
 
     def record_stream(self, reading: Stream, *, complete: bool) -> None:
@@ -384,10 +384,10 @@ class Session:
             answer = None if reading.recorded else reading.answer(complete=complete)
             reading.recorded = True
             if answer is not None:
-                self._drive(turn.recording(self._talk, answer))
+                self._open_conversation.record(answer)
         finally:
             if was_read and held:
-                self._drive(turn.adding(self._talk, held))
+                self._open_conversation.add(held)
 
     def _begin_stream(self) -> Stream:
         self._break_off()
@@ -401,16 +401,17 @@ class Session:
 
     def _in_openai_format(self, messages: Iterable[Message]) -> Iterator[Message]:
         for message in messages:
-            if self._talk.dialect == "anthropic" and _has_blocks(message):
+            if self._conversation.dialect == "anthropic" and _has_blocks(message):
                 yield from from_anthropic({"messages": [message]})
             else:
                 yield message
 
-    def _drive(self, walk: Generator[steps.Step, Any, T]) -> T:
+    @property
+    def _open_conversation(self) -> Conversation:
+        """The conversation, as long as the session is open."""
         if self._closed:
-            walk.close()
             raise SessionError(f"the session {self.id!r} is closed: open it again with Session.open({self.id!r}).")
-        return drive(walk, self._host)
+        return self._conversation
 
 
 def _has_blocks(message: Any) -> bool:
@@ -420,17 +421,17 @@ def _has_blocks(message: Any) -> bool:
     return not kinds.isdisjoint({"tool_use", "tool_result"})
 
 
-def _parts(talk: Conversation) -> Parts:
+def _parts(conversation: Conversation) -> Parts:
     """Weigh the window by what it holds."""
-    factor = talk.meter.calibration.factor(talk.meter.model)
-    systems = talk.window.systems()
-    system = sum(line.tokens for line in talk.window.lines[:systems])
-    summaries = sum(line.tokens for line in talk.window.lines[systems:] if line.is_summary)
-    tools = talk.tools.tokens if talk.tools else 0
-    behind = max((at + 1 for at, line in enumerate(talk.window.lines) if line.is_summary), default=systems)
-    stop = masked_stop(talk.window.messages, behind)
-    masked = sum(line.tokens for line in talk.window.lines[behind:stop])
-    tail = talk.window.tokens - system - summaries - masked
+    factor = conversation.meter.calibration.factor(conversation.meter.model)
+    systems = conversation.window.systems()
+    system = sum(line.tokens for line in conversation.window.lines[:systems])
+    summaries = sum(line.tokens for line in conversation.window.lines[systems:] if line.is_summary)
+    tools = conversation.tools.tokens
+    behind = max((at + 1 for at, line in enumerate(conversation.window.lines) if line.is_summary), default=systems)
+    stop = masked_stop(conversation.window.messages, behind)
+    masked = sum(line.tokens for line in conversation.window.lines[behind:stop])
+    tail = conversation.window.tokens - system - summaries - masked
     return Parts(
         system=round(system * factor),
         tools=round(tools * factor),

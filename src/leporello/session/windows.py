@@ -146,11 +146,11 @@ def _shows(items: Sequence[WindowItem]) -> list[str]:
     return [item["m"] for item in items if "m" in item]
 
 
-def proposed_lines(result: Sequence[Message], items: Sequence[WindowItem], before: Sequence[Line]) -> list[Line] | None:
-    """Return the lines of a result that an engine proposed as these items; None when the two do not fit together."""
+def proposed_lines(result: Sequence[Message], items: Sequence[WindowItem], before: Sequence[Line]) -> list[Line]:
+    """Return the lines of a result that an engine proposed as these items; none when the two do not fit together."""
     groups = grouped(items)
     if len(groups) != len(result):
-        return None
+        return []
     said = {one.id: one for line in before for one in line.said}
     return [
         line_of(message, said=[said[i] for i in _shows(group) if i in said], kept=_as_sent(group, message))

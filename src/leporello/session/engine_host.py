@@ -1,0 +1,239 @@
+"""Every call on the engine of a conversation: with what its signature takes, and with failures that name it."""
+
+from __future__ import annotations
+
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from leporello.config.engines import BUILT_IN
+from leporello.engine import CompactionReport, ContextEngine, ForeignCall, call_fitting, fitting, names
+from leporello.errors import EngineError
+from leporello.plugins import dispatch, merge_tools, route_llm
+from leporello.redact import redact
+from leporello.session.verdict import Made
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from contextlib import AbstractContextManager
+    from types import TracebackType
+
+    from leporello.engine import Usage
+    from leporello.events import Sink
+    from leporello.llm import LLM
+    from leporello.messages import Message, ToolCall
+    from leporello.session.route import Route
+    from leporello.store import Branch
+
+
+def takes_branch(engine: ContextEngine) -> bool:
+    """Tell whether an engine works on the session's branch: `on_session_start` has a parameter for it."""
+    return names(getattr(engine, "on_session_start", None) or ContextEngine.on_session_start, "branch")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolAnswer:
+    """What an engine answered to a call, and how long that took."""
+
+    text: str
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressCall:
+    """What `compress()` is called with.
+
+    `sources` are the stored messages that each message stands for, None for one that is not stored yet. One that
+    stands for none was said by nobody: an engine, or a repair, wrote it.
+    """
+
+    messages: list[Message]
+    sources: Sequence[tuple[str | None, ...]]
+    tokens: int
+    focus: str | None
+    force: bool
+
+
+@dataclass(kw_only=True)
+class EngineHost:
+    """The host of one engine. Whatever an engine raises itself is an EngineError; the user's interrupts pass."""
+
+    engine: ContextEngine
+    start: dict[str, Any] = field(default_factory=dict)
+    """What on_session_start is told besides the id."""
+    llm: LLM | None = None
+    routed: bool = False
+    """Whether the engine's own calls of a model, in the manner of Hermes Agent, go to `llm`."""
+    built_in: Callable[[], ContextEngine] | None = None
+    """Makes the engine that folds where a third party's does not; None when this engine is one of ours."""
+    offers_tools: bool = True
+    """Whether the model may use the engine's tools."""
+    clock: Callable[[], float] = time.monotonic
+    _built_in: ContextEngine | None = None
+    _taken: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The engine's name, whatever its author made of it."""
+        name = getattr(self.engine, "name", None)
+        return name if isinstance(name, str) else type(self.engine).__name__
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether the engine is a third party's: what it returns is mended, and the built-in one folds if it fails."""
+        return self.built_in is not None
+
+    def begin(self, branch: Branch, lease_token: str) -> None:
+        """Begin or resume a conversation: on_session_start."""
+        told = {
+            **self.start,
+            "conversation_id": branch.conversation,
+            "owner": branch.owner,
+            "lease_token": lease_token,
+        }
+        if takes_branch(self.engine):
+            told["branch"] = branch
+        self._call("on_session_start", branch.conversation, **told)
+
+    def carry_over(self, conversation: str, parent: ContextEngine) -> None:
+        """Let the engine of a fork go on from where the engine of its parent stands."""
+        self._call("carry_over_new_session_context", conversation, conversation)
+        if type(parent) is type(self.engine):
+            self._call("go_on_from", parent)
+
+    def end(self, conversation: str, messages: list[Message]) -> None:
+        """End a conversation: on_session_end."""
+        self._call("on_session_end", conversation, messages)
+
+    def reset(self) -> None:
+        """Let the engine forget the conversation that ended: on_session_reset."""
+        self._call("on_session_reset")
+
+    def use_model(self, route: Route) -> None:
+        """Tell the engine its model and window: update_model."""
+        self.start = {**self.start, "model": route.model, "context_length": route.context_length}
+        self._call(
+            "update_model",
+            model=route.model,
+            context_length=route.context_length,
+            base_url=route.base_url,
+            provider=route.provider,
+        )
+
+    def merged_tools(self, tools: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], frozenset[str]]:
+        """Put the engine's tools behind the caller's; returns the list and the names that the engine answers."""
+        if not self.offers_tools:
+            return list(tools), frozenset()
+        with self._blamed("get_tool_schemas"):
+            return merge_tools(tools, self.engine)
+
+    def preflight(self, messages: list[Message]) -> bool:
+        """Ask the engine about the messages: should_compress_preflight."""
+        return bool(self._call("should_compress_preflight", messages))
+
+    def should_compress(self, tokens: int) -> bool:
+        """Ask the engine about the count: should_compress."""
+        return bool(self._call("should_compress", tokens))
+
+    def defers(self, tokens: int) -> bool:
+        """Ask the engine whether it would rather wait for the provider's own count."""
+        return bool(self._call("should_defer_preflight_to_real_usage", tokens))
+
+    def compress(self, call: CompressCall, branch: Branch) -> Made:
+        """Let the engine compress; returns whatever it returned, its report if it made one, and what it proposed."""
+        branch.sources = call.sources
+        with self._blamed("compress"):
+            made = self._made(self.engine, call)
+        return replace(made, proposal=branch.take_proposal())
+
+    def compress_built_in(self, call: CompressCall, route: Route, sink: Sink) -> Made:
+        """Let the built-in engine compress in the place of this one."""
+        if self.built_in is None:
+            raise EngineError("there is no engine to fold in the place of this one")
+        with self._blamed("compress", BUILT_IN):
+            if self._built_in is None:
+                self._built_in = self.built_in()
+                self._built_in.on_event = sink
+            self._built_in.update_model(route.model, route.context_length, route.base_url, provider=route.provider)
+            return self._made(self._built_in, call)
+
+    def used(self, usage: dict[str, Any]) -> None:
+        """Hand the provider's count to the engine: update_from_response."""
+        self._call("update_from_response", usage)
+
+    def completed(self, messages: list[Message], usage: Usage | None) -> None:
+        """Tell the engine that a model call is over: on_turn_complete."""
+        self._call("on_turn_complete", messages, usage=usage)
+
+    def answer(self, call: ToolCall, messages: list[Message]) -> ToolAnswer:
+        """Let the engine answer a call of one of its tools with a JSON string."""
+        started = self.clock()
+        with self._routing():
+            text = dispatch(self.engine, call.name, call.arguments, messages)
+        return ToolAnswer(text=text, seconds=self.clock() - started)
+
+    def close(self) -> None:
+        """Let the engine give back what it holds."""
+        self._call("close")
+
+    def _made(self, engine: ContextEngine, call: CompressCall) -> Made:
+        """Let an engine compress, and return its result with its report if it made one."""
+        before: CompactionReport | None = getattr(engine, "last_compaction", None)
+        started = self.clock()
+        if note_written := getattr(engine, "note_written", None):
+            note_written([message for message, ids in zip(call.messages, call.sources, strict=True) if not ids])
+        result = call_fitting(
+            engine.compress, call.messages, current_tokens=call.tokens, focus_topic=call.focus, force=call.force
+        )
+        report = getattr(engine, "last_compaction", None)
+        own = report if isinstance(report, CompactionReport) and report is not before else None
+        return Made(result=result, report=own, seconds=self.clock() - started)
+
+    def _call(self, method: str, *args: Any, **offered: Any) -> Any:
+        """Call the engine with what its signature takes; an engine on an older base class may lack the method."""
+        function = getattr(self.engine, method, None)
+        if function is None:
+            return None
+        with self._blamed(method):
+            return function(*args, **self._fitting(method, function, offered))
+
+    def _fitting(self, method: str, function: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
+        """Return what the method takes of what is offered; its signature is read once."""
+        if not offered:
+            return offered
+        key = (method, *offered)
+        if key not in self._taken:
+            self._taken[key] = frozenset(fitting(function, **offered))
+        taken = self._taken[key]
+        return offered if len(taken) == len(offered) else {name: offered[name] for name in taken}
+
+    def _blamed(self, method: str, engine: str = "") -> _Blame:
+        return _Blame(self._routing(), f"engine '{engine or self.name}' failed in {method}()")
+
+    def _routing(self) -> AbstractContextManager[None]:
+        """Return what must surround a call of the engine, so that its own calls of a model find their way."""
+        return route_llm(self.llm) if self.routed else nullcontext()
+
+
+class _Blame:
+    """Turn whatever an engine raises itself into an EngineError that says where; the user's interrupts pass."""
+
+    def __init__(self, around: AbstractContextManager[None], where: str) -> None:
+        self._around = around
+        self._where = where
+        self._call = ForeignCall()
+
+    def __enter__(self) -> None:
+        self._around.__enter__()
+        self._call.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._call.__exit__(kind, error, trace)
+        finally:
+            self._around.__exit__(kind, error, trace)
+        if error is not None and self._call.blames(error):
+            raise EngineError(redact(f"{self._where}: {type(error).__name__}: {error}")) from error

@@ -1,0 +1,305 @@
+"""The store's side of a conversation: what was said, the window, the journal. The session is the only writer.
+
+What the store cannot take waits here and is stored in its order as soon as it can; the conversation goes on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
+from uuid import uuid4
+
+from leporello.errors import StaleWindowError, StoreError
+from leporello.messages import role_of, text_of
+from leporello.session.lines import Said, line_of
+from leporello.session.windows import load
+from leporello.store import Window as StoredWindow
+from leporello.store.codec import verbatim
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from leporello.session.lines import Line, Window
+    from leporello.session.windows import Saved
+    from leporello.store import Branch, Proposal, Request, Stored, WindowItem
+
+T = TypeVar("T")
+
+SLICE_MESSAGES = 64
+SLICE_CHARACTERS = 256 * 1024
+"""How much is stored in one transaction: others that write wait for no more than that."""
+
+_RECENT = 8  # lines at the end: there the newest message is nearly always, so they are looked at first
+
+
+class Persistence:
+    """Stores one conversation on its branch; `notice` tells the user, once, what could not be done."""
+
+    def __init__(self, branch: Branch, notice: Callable[[str], None]) -> None:
+        self.branch = branch
+        self.lease_token = uuid4().hex
+        """The name under which this session holds the right to compact."""
+        self.waiting: list[Said] = []
+        """Messages that the store could not take yet."""
+        self.unspoken: list[Said] = []
+        """The system prompt of a conversation in which nothing was said yet: it is stored with the first message."""
+        self.unwritten: list[Request] = []
+        """Rows of the journal that the store could not take yet."""
+        self.withdrawn: list[tuple[Said, Said]] = []
+        """What was taken back, from and to, that the store does not know of yet."""
+        self.newest: Said | None = None
+        """What was said last, if that is known."""
+        self.journalled = 0
+        """How many lines the store's window has."""
+        self._items = 0
+        """How many items those are."""
+        self._notice = notice
+
+    def resume(self, saved: Saved) -> None:
+        """Go on from the conversation as it stands in the store."""
+        self.newest = None
+        self.journalled, self._items = (len(saved.lines), saved.items) if saved.whole else (0, 0)
+
+    def cut(self, index: int, window: Window) -> None:
+        """Take note that the lines from a place on are others than the store's window has."""
+        if index < self.journalled:
+            self._items = len(items_of(window.lines[:index]))
+            self.journalled = index
+
+    # what was said
+
+    def store(self, window: Window, said: Sequence[Said] = (), row: Request | None = None) -> None:
+        """Store what was said, and what the store could not take before; when it fails again, it waits."""
+        if not (self.waiting or said):
+            return
+        if said:
+            self.newest = said[-1]
+        waiting = [*self.unspoken, *self.waiting, *said]
+        if self.withdrawn and self.withdrawn[0][1] not in waiting:
+            self.fork_withdrawn()
+            if self.withdrawn and self.withdrawn[0][1] not in waiting:
+                _check(said)
+                self.unspoken, self.waiting = [], waiting
+                self._notice("the conversation is not stored at the moment: an undo waits for the store")
+                return
+        slices = list(_slices(waiting, [last for _, last in self.withdrawn]))
+        if len(slices) > 1:  # a message that cannot be stored is refused before any is
+            _check(said)
+        for number, part in enumerate(slices, 1):
+            try:
+                ids = self._append(part, row if number == len(slices) else None)
+            except StoreError as error:
+                _check(said)
+                self.unspoken = []
+                self.waiting = [one for later in slices[number - 1 :] for one in later]
+                self._notice(f"the conversation is not stored at the moment: {error}")
+                return
+            for one, id_ in zip(part, ids, strict=True):
+                one.id = id_
+            self.unspoken = []
+            self.waiting = [one for later in slices[number:] for one in later]
+            self.fork_withdrawn()
+            if self.withdrawn and self.withdrawn[0][1] not in self.waiting:
+                return  # what was said after an undo stands on the branch that it makes
+        self.fork_withdrawn()
+        self._write_late(window)
+
+    def store_answer(self, said: Said, window: Window, lines: int, row: Request) -> None:
+        """Store the answer to a request and the request's row of the journal, at once."""
+        if self.waiting:  # what the row speaks of must be stored first
+            self.store(window, [said])
+            self.write(window, lines, row)
+            return
+        written, lines = self._row(window, lines, row)
+        self.store(window, [said], written)
+        if self.waiting:
+            self.unwritten.append(row)
+        else:
+            self._note(written, lines)
+
+    def newest_said(self) -> Said | None:
+        """Return what was said last, also when a fold has taken it out of the window; None when that is not known."""
+        if self.newest is not None or self.waiting or self.withdrawn:
+            return self.newest
+        id_ = self._try(self._newest_id)
+        return None if id_ is None else Said(message={}, id=id_)
+
+    def withdraw(self, first: Said, last: Said) -> None:
+        """Take back what was said, from and to: the conversation goes on on a fork before it."""
+        self.withdrawn.append((first, last))
+        self.newest = None
+        self.fork_withdrawn()
+
+    def fork_withdrawn(self) -> None:
+        """Fork before what was taken back, as soon as it is all stored."""
+        while self.withdrawn and self.withdrawn[0][1] not in self.waiting:
+            first, _ = self.withdrawn[0]
+            if self._try(partial(self._fork_before, first.id or "")) is None:
+                break
+            self.withdrawn.pop(0)
+
+    def unstored_turn(self, window: Window) -> list[Line]:
+        """Return the newest turn that waits for the store and was not taken back, unless the window shows it."""
+        left = list(self.waiting)
+        for first, last in self.withdrawn:
+            if first in left or last in left:
+                start = left.index(first) if first in left else 0
+                stop = left.index(last) if last in left else len(left) - 1
+                del left[start : stop + 1]
+        users = [at for at, one in enumerate(left) if role_of(one.message) == "user"]
+        turn = left[users[-1] :] if users else []
+        shown = any(one is turn[0] for line in window.lines for one in line.said) if turn else True
+        return [] if shown else [line_of(one.message, said=[one]) for one in turn]
+
+    # where it stands
+
+    def load(self) -> Saved | None:
+        """Read the branch as it stands in the store."""
+        return self._try(partial(load, self.branch))
+
+    def went_on_elsewhere(self, window: Window) -> Saved | None:
+        """Return the conversation as another process has taken it on since; None when it is as it is here.
+
+        Two that speak at the same time are not brought together: each goes on with what it knows, and the store keeps
+        all.
+        """
+        if self.waiting or self.withdrawn:
+            return None
+        newest = self._try(self._newest_id)
+        if newest is None or newest in _ids(window.lines[-_RECENT:]) or newest in _ids(window.lines):
+            return None
+        saved = self.load()
+        return saved if saved is not None and saved.knows(_ids(window.lines[self.journalled :])) else None
+
+    def pinned(self) -> list[Stored]:
+        """Return the pinned messages on this branch, oldest first."""
+        return self._try(self._pinned) or []
+
+    # the window and the journal
+
+    def write(self, window: Window, lines: int, row: Request) -> None:
+        """Write a row of the journal, with what the window has up to this line that the store's window has not."""
+        if self.waiting:
+            self.unwritten.append(row)
+            return
+        written, lines = self._row(window, lines, row)
+        if self._try(partial(self._journal, written)) is None:
+            self.unwritten.append(row)
+        else:
+            self._note(written, lines)
+
+    def save(self, window: Window, row: Request) -> None:
+        """Replace the store's window by this one, whatever it was."""
+        if self.waiting or self._try(partial(self._save, items_of(window.lines), row)) is None:
+            self.unwritten.append(row)
+        else:
+            self.is_saved(window)
+
+    def commit(self, lines: Sequence[Line], proposal: Proposal, row: Request) -> None:
+        """Replace the store's window by one that an engine proposed, with its nodes and its row, all at once.
+
+        Raises StaleWindowError when it was replaced since, StoreError when the store cannot be used.
+        """
+        window = replace(proposal.window, items=items_of(lines))
+        self.branch.commit(replace(proposal, window=window), row)
+
+    def is_saved(self, window: Window) -> None:
+        """Take note that the store's window is this one."""
+        self.journalled, self._items = len(window), len(items_of(window.lines))
+
+    def end(self) -> None:
+        """Mark the end of the conversation, if anything of it is stored."""
+        branch = self.branch
+        if branch.store.info(branch.conversation, owner=branch.owner) is not None:
+            branch.store.end(branch.conversation, owner=branch.owner)
+
+    # one step on the store each
+
+    def _append(self, said: Sequence[Said], row: Request | None) -> tuple[str, ...]:
+        messages = [one.message for one in said]
+        return self.branch.store.append(self.branch.conversation, messages, request=row, **self.branch.here)
+
+    def _newest_id(self) -> str | None:
+        return self.branch.store.newest(self.branch.conversation, **self.branch.here)
+
+    def _fork_before(self, id_: str) -> bool:
+        first = self.branch.get([id_]).get(id_)
+        if first is not None and not first.superseded:
+            number = self.branch.store.fork(self.branch.conversation, before=first.id, **self.branch.here)
+            self.branch.switch(number)
+        return True
+
+    def _pinned(self) -> list[Stored]:
+        ids = self.branch.store.pins(self.branch.conversation, owner=self.branch.owner)
+        return [row for row in self.branch.get(ids).values() if not row.superseded] if ids else []
+
+    def _journal(self, row: Request) -> int:
+        return self.branch.store.record_request(self.branch.conversation, row, **self.branch.here)
+
+    def _save(self, items: tuple[WindowItem, ...], row: Request) -> int:
+        try:
+            return self._save_once(items, row)
+        except StaleWindowError:
+            return self._save_once(items, row)
+
+    def _save_once(self, items: tuple[WindowItem, ...], row: Request) -> int:
+        window = StoredWindow(version=self.branch.window().version, items=items)
+        return self.branch.store.save_window(self.branch.conversation, window, row, **self.branch.here).version
+
+    def _write_late(self, window: Window) -> None:
+        """Write the rows that the store could not take, for what they used and cost, with the window as it is now."""
+        while self.unwritten and not self.waiting:
+            written, lines = self._row(window, len(window), self.unwritten[0])
+            if self._try(partial(self._journal, written)) is None:
+                return
+            self._note(written, lines)
+            self.unwritten.pop(0)
+
+    def _row(self, window: Window, lines: int, row: Request) -> tuple[Request, int]:
+        """Return a row with what it adds to the store's window, and how many lines that window has then."""
+        lines = max(lines, self.journalled)  # a fold since the request has saved more than that
+        added = items_of(window.lines[self.journalled : lines])
+        return replace(row, keep=self._items, added=added), lines
+
+    def _note(self, written: Request, lines: int) -> None:
+        self.journalled, self._items = lines, written.keep + len(written.added)
+
+    def _try(self, work: Callable[[], T]) -> T | None:
+        """Do something on the store; that it cannot be used is told, and does not end the conversation."""
+        try:
+            return work()
+        except StoreError as error:
+            self._notice(str(error))
+            return None
+
+
+def items_of(lines: Sequence[Line]) -> tuple[WindowItem, ...]:
+    """Return how the store's window writes these lines."""
+    return tuple(item for line in lines for item in line.items())
+
+
+def _check(said: Sequence[Said]) -> None:
+    """Refuse messages that no store can keep."""
+    for one in said:
+        verbatim(one.message)
+
+
+def _slices(said: Sequence[Said], ends: Sequence[Said]) -> Iterator[list[Said]]:
+    """Cut what is to be stored into what one transaction takes, so that others can write in between; also at ends."""
+    part: list[Said] = []
+    size = 0
+    for one in said:
+        part.append(one)
+        size += len(text_of(one.message))
+        if len(part) == SLICE_MESSAGES or size >= SLICE_CHARACTERS or one in ends:
+            yield part
+            part, size = [], 0
+    if part:
+        yield part
+
+
+def _ids(lines: Sequence[Line]) -> set[str]:
+    """Return the stored messages that lines stand for."""
+    hidden = {item["m"] for line in lines for item in line.kept if "m" in item}
+    return hidden | {one.id for line in lines for one in line.said if one.id is not None}
