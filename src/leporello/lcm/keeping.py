@@ -183,7 +183,8 @@ class Keeping:
         if not nodes or self._superseded in (0, looked_at):
             return set()
         coverage = Coverage(nodes)
-        rows = self.store.messages(self.conversation, superseded=True, **self._here)
+        first, last = min(node.first_seq for node in nodes), max(node.last_seq for node in nodes)
+        rows = self.store.messages(self.conversation, superseded=True, first=first, last=last, **self._here)
         gone = {row.seq for row in rows if row.superseded and row.seq in coverage}
         return {node.id for node in nodes if any(c.first_seq <= seq <= c.last_seq for c in node.covers for seq in gone)}
 

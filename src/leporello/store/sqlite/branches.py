@@ -162,8 +162,7 @@ def fork_at(
             (*made, now, found.id, number),
         )
     else:
-        last = connection.execute("SELECT max(id) FROM branches WHERE conversation = ?", (found.id,)).fetchone()
-        number = last[0] + 1
+        number = _next_number(connection, found.id)
         add_branch(connection, found.id, number, now, made)
     if seq == found.next_seq - 1:
         count_forked(connection, found.id, number, made)
@@ -171,6 +170,19 @@ def fork_at(
         count_anew(connection, found.id, number)
     set_head(connection, found.id, number if head else found.head)
     return number
+
+
+def begin_root(connection: sqlite3.Connection, found: Conversation, now: float) -> int:
+    """Make a branch that shares nothing with the others, which is the head from now on, and return its number."""
+    number = _next_number(connection, found.id)
+    add_branch(connection, found.id, number, now)
+    set_head(connection, found.id, number)
+    return number
+
+
+def _next_number(connection: sqlite3.Connection, conversation: int) -> int:
+    last = connection.execute("SELECT max(id) FROM branches WHERE conversation = ?", (conversation,)).fetchone()
+    return int(last[0]) + 1
 
 
 def _is_unused(connection: sqlite3.Connection, conversation: int, branch: int) -> bool:
