@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 KILLS = 50 if os.environ.get("LEPORELLO_SOAK") else 5
 MOST_TURNS = 60
-WINDOW = 8_000
+WINDOW = 4_000
 WORKERS = multiprocessing.get_context("forkserver")
 WORKERS.set_forkserver_preload(["leporello.lcm.engine"])
 SYSTEM: Message = {"role": "system", "content": "You are the harbour's assistant."}

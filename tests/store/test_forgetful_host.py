@@ -239,6 +239,40 @@ def test_roots_that_a_host_with_two_lists_goes_on_with_are_not_mixed(store: SQLi
     assert (rows(store), len(store.branches("bot"))) == (1 + 2 * 19, 2)
 
 
+def short_roots(*heads: Messages) -> SQLiteStore:
+    """Return a store with a root for each of these lists, the last one the head."""
+    store = SQLiteStore()
+    for listed in heads:
+        store._readings.clear()
+        store.ingest("bot", [SYSTEM, *listed])
+    assert len(store.branches("bot")) == len(heads)
+    store._readings.clear()
+    return store
+
+
+def test_a_root_that_has_only_a_commonplace_draws_no_list_of_another() -> None:
+    store = short_roots(said(0, 3), [HI])
+    done = store.ingest("bot", [SYSTEM, *said(0, 3), HI])
+    assert (done.branch, len(done.added), store.head("bot")) == (1, 1, 1)
+    store = short_roots([HI], said(1, 3))
+    done = store.ingest("bot", [SYSTEM, user("Good morning!"), HELLO, HI, assistant("How can I help?")])
+    assert (done.branch, len(done.added), len(store.branches("bot"))) == (3, 4, 3)
+
+
+@pytest.mark.parametrize("changed", [{"fits": True}, {"sure": True}])
+def test_planted_a_store_that_is_content_with_a_commonplace(
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, bool]
+) -> None:
+    full_plan = match.full_plan
+
+    def content(*args: Any, **more: Any) -> Any:
+        return replace(full_plan(*args, **more), **changed)
+
+    monkeypatch.setattr(messages, "full_plan", content)
+    with pytest.raises(AssertionError):
+        test_a_root_that_has_only_a_commonplace_draws_no_list_of_another()
+
+
 SUMMARY = user("What was said: the quay is free.")
 
 

@@ -71,7 +71,10 @@ class Host(RuleBasedStateMachine):
             edited = self._new(self.listed[index]["role"])
             self.live[len(self.live) - len(self.listed) + index] = edited
             self.listed[index] = edited
+            branches = len(self.store.branches("c"))
             self._hand_over(full=True)
+            if len(self.store.branches("c")) > branches:  # before a fork: what follows is stored again as it is listed
+                self.live[len(self.live) - len(self.listed) + index :] = self.listed[index:]
 
     @rule(count=st.integers(1, 5), full=st.booleans())
     def undo_and_go_on(self, count: int, full: bool) -> None:
