@@ -261,7 +261,7 @@ def test_a_root_that_has_only_a_commonplace_draws_no_list_of_another() -> None:
 
 @pytest.mark.parametrize("changed", [{"fits": True}, {"sure": True}])
 def test_planted_a_store_that_is_content_with_a_commonplace(
-    monkeypatch: pytest.MonkeyPatch, changed: dict[str, bool]
+    monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
 ) -> None:
     full_plan = match.full_plan
 
