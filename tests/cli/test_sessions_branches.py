@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pytest
 
+from leporello.cli import branches
 from leporello.store import open_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.cli.conftest import Leporello
+
+    from leporello.store import BranchInfo, ConversationInfo, Store
 
 
 def said(*texts: str) -> list[dict[str, str]]:
@@ -113,3 +117,70 @@ def test_a_title_is_listed_where_there_is_one(leporello: Leporello, forked: Path
     shown = leporello("sessions", "list", "--store", forked).out
     assert "title" in shown
     assert "Berths and cranes" in shown
+
+
+# a host that forgot
+
+
+@pytest.fixture
+def begun_again(tmp_path: Path) -> Path:
+    """A store with a conversation of two roots: the first was forked, the second is the head."""
+    path = tmp_path / "roots.db"
+    store = open_store(path)
+    ids = store.append("port", [{"role": "system", "content": "Be brief."}, *said("Which berth?", "Berth three.")])
+    store.fork("port", before=ids[2])
+    store.append("port", said("", "Berth four.")[1:])
+    store.ingest("port", [{"role": "system", "content": "Be brief."}, *said("Good morning!", "Good morning.")])
+    store.close()
+    return path
+
+
+def check_roots(leporello: Leporello, path: Path) -> None:
+    """Both roots stand at the left of the tree, and an export has what was said on both, the older one first."""
+    lines = leporello("sessions", "show", "port", "--last", "0", "--store", path).out.splitlines()
+    at = next(n for n, line in enumerate(lines) if line.startswith("branch "))
+    assert [" ".join(line.split()) for line in lines[at + 1 :]] == [
+        "1 2 m3 assistant: Berth three.",
+        "└ 2 1 m2 2 m4 assistant: Berth four.",
+        "3 2 head m6 assistant: Good morning.",
+    ]
+    written = leporello("sessions", "export", "port", "--store", path).out.splitlines()
+    assert [json.loads(line)["content"] for line in written] == [
+        "Be brief.",
+        "Which berth?",
+        "Berth four.",
+        "Good morning!",
+        "Good morning.",
+    ]
+
+
+def test_roots_are_shown_and_exported_one_after_the_other(
+    leporello: Leporello, begun_again: Path, tmp_path: Path
+) -> None:
+    check_roots(leporello, begun_again)
+    done = leporello("sessions", "export", "port", "--output", tmp_path / "port.jsonl", "--store", begun_again)
+    assert "wrote 4 messages" in done.err
+    bundle = tmp_path / "port.bundle"
+    assert (
+        "5 messages"
+        in leporello("sessions", "export", "port", "--bundle", "--output", bundle, "--store", begun_again).err
+    )
+    leporello("sessions", "import", bundle, "--store", tmp_path / "copy.db")
+    shown = leporello("sessions", "show", "port", "--store", tmp_path / "copy.db", "--json").json
+    assert [(each["id"], each["parent"], each["head"]) for each in shown["branches"]] == [
+        (1, None, False),
+        (2, 1, False),
+        (3, None, True),
+    ]
+    assert leporello("verify", "--store", tmp_path / "copy.db").code == 0
+
+
+def test_planted_an_export_of_the_head_alone(
+    leporello: Leporello, begun_again: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def head_alone(store: Store, info: ConversationInfo) -> list[BranchInfo]:
+        return [branch for branch in store.branches(info.key) if branch.head]
+
+    monkeypatch.setattr(branches, "newest_of_roots", head_alone)
+    with pytest.raises(AssertionError):
+        check_roots(leporello, begun_again)

@@ -1,4 +1,4 @@
-"""A host that is killed again and again and comes back with an empty list under its old name.
+"""A host that is killed again and again and comes back with an empty list under its old name: each time a new root.
 
 `make test` kills it a few times, `make soak` fifty times.
 """
@@ -16,8 +16,10 @@ import pytest
 from click.testing import CliRunner
 
 from leporello import LCMEngine
+from leporello.cli import branches
 from leporello.cli.main import commands
 from leporello.store import match
+from leporello.store.sqlite import messages
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
 
 KILLS = 50 if os.environ.get("LEPORELLO_SOAK") else 5
 MOST_TURNS = 60
-WINDOW = 8_000
+WINDOW = 4_000
 WORKERS = multiprocessing.get_context("forkserver")
 WORKERS.set_forkserver_preload(["leporello.lcm.engine"])
 SYSTEM: Message = {"role": "system", "content": "You are the harbour's assistant."}
@@ -91,7 +93,7 @@ def killed_host(path: Path, run: int, turns: int) -> list[str]:
 
 
 def check(path: Path, acknowledged: list[str]) -> None:
-    """Every acknowledged turn is in the export once and found by lcm_grep, and the store is whole."""
+    """Every acknowledged turn is in the export once, found by lcm_grep with its root, and the store is whole."""
     run = CliRunner()
     exported = run.invoke(commands, ["sessions", "export", "bot", "--store", str(path)])
     texts = Counter(json.loads(line)["content"] for line in exported.stdout.splitlines())
@@ -99,9 +101,14 @@ def check(path: Path, acknowledged: list[str]) -> None:
         assert (texts[asked(name)["content"]], texts[answered(name)["content"]]) == (1, 1)
     engine = LCMEngine(WINDOW, store=path)
     engine.on_session_start("bot")
+    runs = list(dict.fromkeys(name.rpartition("-")[0] for name in acknowledged))
+    roots = engine.store.branches("bot")
+    assert [(branch.parent, branch.head) for branch in roots] == [(None, run == runs[-1]) for run in runs]
     for name in acknowledged:
         found = json.loads(engine.handle_tool_call("lcm_grep", {"query": name}))
-        assert {hit["role"] for hit in found["results"]} >= {"user", "assistant"}
+        branch = roots[runs.index(name.rpartition("-")[0])]
+        assert {hit["role"] for hit in found["results"] if name in hit["snippet"]} == {"user", "assistant"}
+        assert {hit.get("branch", roots[-1].id) for hit in found["results"] if name in hit["snippet"]} == {branch.id}
     engine.close()
     verified = run.invoke(commands, ["verify", "--store", str(path)])
     assert verified.exit_code == 0, verified.output
@@ -114,12 +121,20 @@ def test_every_acknowledged_turn_of_a_killed_and_forgetful_host_is_kept(tmp_path
     check(path, acknowledged)
 
 
+@pytest.mark.parametrize(
+    ("of", "name", "defect"),
+    [
+        (match, "is_known_list", lambda *_: True),
+        (messages, "begin_root", lambda _, found, __: found.head),
+        (branches, "newest_of_roots", lambda store, info: [one for one in store.branches(info.key) if one.head]),
+    ],
+    ids=["what a list lacks is undone", "it is stored behind the head", "the head alone is exported"],
+)
 @pytest.mark.parametrize("run", range(len(GREETINGS)))
-def test_the_check_catches_a_store_that_takes_back_what_a_host_forgot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: int
+def test_the_check_catches_planted_defects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: int, of: Any, name: str, defect: Any
 ) -> None:
-    """Planted defect: what a list lacks counts as undone."""
-    monkeypatch.setattr(match, "is_known_list", lambda *_: True)
+    monkeypatch.setattr(of, name, defect)
     path = tmp_path / "s.db"
     acknowledged = []
     for again in range(2):

@@ -9,7 +9,8 @@ from hypothesis import Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from leporello.store.codec import verbatim
-from leporello.store.sqlite import SQLiteStore
+from leporello.store.sqlite import SQLiteStore, messages
+from leporello.store.sqlite.messages import MOST_TRIED
 
 if TYPE_CHECKING:
     from leporello.store import Ingested
@@ -29,6 +30,7 @@ class Host(RuleBasedStateMachine):
         self.deleted: set[bytes] = set()
         self.count = 0
         self.edited = False
+        self.before: tuple[list[dict[str, Any]], list[dict[str, Any]]] | None = None  # live and listed, one root ago
 
     def _new(self, kind: str) -> dict[str, Any]:
         self.count += 1
@@ -69,7 +71,10 @@ class Host(RuleBasedStateMachine):
             edited = self._new(self.listed[index]["role"])
             self.live[len(self.live) - len(self.listed) + index] = edited
             self.listed[index] = edited
+            branches = len(self.store.branches("c"))
             self._hand_over(full=True)
+            if len(self.store.branches("c")) > branches:  # before a fork: what follows is stored again as it is listed
+                self.live[len(self.live) - len(self.listed) + index :] = self.listed[index:]
 
     @rule(count=st.integers(1, 5), full=st.booleans())
     def undo_and_go_on(self, count: int, full: bool) -> None:
@@ -97,9 +102,19 @@ class Host(RuleBasedStateMachine):
 
     @rule(kinds=st.lists(st.sampled_from(["user", "assistant"]), min_size=1, max_size=3), full=st.booleans())
     def forget_and_begin_anew(self, kinds: list[str], full: bool) -> None:
+        """A root of its own: the history of the head is what the host says from now on."""
         self.store._readings.clear()
-        self.listed = []
+        self.before = (self.live, self.listed) if self.listed else None
+        self.live, self.listed = [], []
         self.add(kinds, full)
+
+    @rule(full=st.booleans())
+    def go_back_to_the_root_before(self, full: bool) -> None:
+        """A host that has the list of the root before goes on there, and nothing of it is stored again."""
+        if self.before and len(self.store.branches("c")) < MOST_TRIED:
+            before, self.before = self.before, (self.live, self.listed)
+            self.live, self.listed = before
+            self.add(["user"], full)
 
     @rule(first=st.integers(1, 40), length=st.integers(0, 3))
     def delete(self, first: int, length: int) -> None:
@@ -111,7 +126,7 @@ class Host(RuleBasedStateMachine):
             live = [row.message for row in self.store.messages("c") if row.id not in ids]
             left = {verbatim(m.message) for m in self.store.messages("c", superseded=True) if m.id not in ids}
             self.store.delete("c", first=first, last=first + length)
-            self.live = live
+            self.live, self.before = live, None
             self.deleted |= {verbatim(row.message) for row in rows} - left  # equal words may stand on another branch
 
     @invariant()
@@ -152,6 +167,21 @@ def test_the_machine_catches_a_careless_store() -> None:
             super().__init__()
             self.store = Careless()
 
-    quiet = settings(max_examples=50, deadline=None, database=None, phases=[Phase.generate])
     with pytest.raises(AssertionError):
-        run_state_machine_as_test(CarelessHost, settings=quiet)
+        run_state_machine_as_test(CarelessHost, settings=QUIET)
+
+
+QUIET = settings(max_examples=50, deadline=None, database=None, phases=[Phase.generate])
+
+
+@pytest.mark.parametrize(
+    ("name", "defect"),
+    [
+        ("begin_root", lambda _, found, __: found.head),  # a new root stands behind the head
+        ("newest_branches", lambda *_: []),  # an older root is not looked for, and stored again
+    ],
+)
+def test_the_machine_catches_a_store_that_mixes_roots(monkeypatch: pytest.MonkeyPatch, name: str, defect: Any) -> None:
+    monkeypatch.setattr(messages, name, defect)
+    with pytest.raises(AssertionError):
+        run_state_machine_as_test(Host, settings=QUIET)

@@ -24,6 +24,16 @@ def described(store: Store, info: ConversationInfo) -> list[dict[str, Any]]:
     return [_described(branch, tips.get(branch.tip or "")) for branch in branches]
 
 
+def newest_of_roots(store: Store, info: ConversationInfo) -> list[BranchInfo]:
+    """Return one branch for each root of a conversation, oldest first: the head, or else the one that was used last."""
+    roots: dict[int, int] = {}  # the root of each branch; a branch is made after its parent
+    newest: dict[int, BranchInfo] = {}
+    for branch in store.branches(info.key, owner=info.owner):
+        root = roots[branch.id] = branch.id if branch.parent is None else roots[branch.parent]
+        newest[root] = max(newest.get(root, branch), branch, key=lambda one: (one.head, one.used, one.id))
+    return list(newest.values())
+
+
 def print_tree(branches: Sequence[dict[str, Any]]) -> None:
     """Print branches as a tree: where each was forked, how many messages its path has, and its newest message."""
     from rich.console import Console

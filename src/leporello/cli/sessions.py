@@ -23,9 +23,9 @@ from leporello.session.windows import load
 from leporello.store import Branch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
-    from leporello.store import ConversationInfo, Store, Stored
+    from leporello.store import BranchInfo, ConversationInfo, Store, Stored
 
 _LINE = 100
 
@@ -101,22 +101,25 @@ def show(key: str, last: int, address: str | None, owner: str | None, as_json: b
 def export(key: str, output: Path | None, bundle: bool, address: str | None, owner: str | None) -> None:
     """Write every original message in order, one JSON line each, with all its fields as they came.
 
-    System messages come first. With --bundle the lines hold what is needed to bring the conversation back exactly as it
-    was. `leporello sessions import` reads both. Secrets are not hidden.
+    System messages come first. When a host forgot the conversation and began it again under its name, what was said
+    before stands before what was said since. With --bundle the lines hold what is needed to bring the conversation back
+    exactly as it was. `leporello sessions import` reads both. Secrets are not hidden.
 
     Example: leporello sessions export my-chat --output my-chat.jsonl
     """
     with opened(address) as store:
         info = conversation(store, key, owner)
-        lines = store.export(info.key, owner=info.owner) if bundle else _messages(store, info)
+        roots = branches.newest_of_roots(store, info)
+        total = info.messages + info.superseded if bundle else sum(branch.messages for branch in roots)
+        lines = store.export(info.key, owner=info.owner) if bundle else _messages(store, info, roots)
         if output is None:
             for line in lines:
                 click.echo(line)
             return
         with new_private_file(output) as file:
-            for line in watched(lines, "exporting", total=info.messages):
+            for line in watched(lines, "exporting", total=total):
                 file.write(line + "\n")
-    click.echo(f"wrote {counted(info.messages, 'message')} to {output}", err=True)
+    click.echo(f"wrote {counted(total, 'message')} to {output}", err=True)
 
 
 @command.command(name="import")
@@ -210,10 +213,11 @@ def _folded(store: Store, info: ConversationInfo) -> dict[str, Any]:
     }
 
 
-def _messages(store: Store, info: ConversationInfo) -> Iterator[str]:
-    """Write the messages as they came; escaped, because a message may hold what no encoding can."""
-    rows: Iterator[Stored] = store.messages(info.key, owner=info.owner, system=True)
-    return (json.dumps(row.message) for row in rows)
+def _messages(store: Store, info: ConversationInfo, roots: Sequence[BranchInfo]) -> Iterator[str]:
+    """Write the messages as they came, root by root; escaped, because a message may hold what no encoding can."""
+    for number, branch in enumerate(roots):
+        rows: Iterator[Stored] = store.messages(info.key, owner=info.owner, branch=branch.id, system=number == 0)
+        yield from (json.dumps(row.message) for row in rows)
 
 
 def _print_list(infos: list[ConversationInfo]) -> None:

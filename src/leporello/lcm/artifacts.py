@@ -19,7 +19,7 @@ from leporello.store.records import Artifact
 from leporello.summary.artifacts import collect
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from leporello.store.protocol import Store
     from leporello.store.records import Stored
@@ -47,28 +47,50 @@ class Trail:
             store = self._store()
             if self._gathered is None:
                 self._gathered = _gathered(store, self._conversation, self._owner)
+            beside = self._gather_beside(store, self._gathered + 1)
             rows = store.messages(self._conversation, owner=self._owner, first=self._gathered + 1)
             held: list[Stored] = []
             for row in rows:
                 held.append(row)
                 if len(held) >= _PAGE:
                     held = self._gather(held, last=False)
-            self._gather(held, last=True)
+            if not self._gather(held, last=True):
+                self._gathered = max(self._gathered, beside)
+
+    def _gather_beside(self, store: Store, first: int) -> int:
+        """Gather from branches that the head does not go on from, also from a call that was left open; return the last.
+
+        A host that was killed leaves messages there that nobody has gathered from.
+        """
+        info = store.info(self._conversation, owner=self._owner)
+        if info is None or not info.superseded:
+            return 0
+        held: dict[int, list[Stored]] = {}
+        rows = store.messages(self._conversation, owner=self._owner, first=first, superseded=True, by_arrival=True)
+        for row in rows:
+            if row.superseded and not row.replaced:
+                held.setdefault(row.branch, []).append(row)
+        for branch in held.values():
+            self._add(branch[group.start : group.stop] for group in groups([row.message for row in branch]))
+        return max((branch[-1].seq for branch in held.values()), default=0)
 
     def _gather(self, rows: list[Stored], *, last: bool) -> list[Stored]:
         """Gather from complete groups, and return the rows of the last one when it may go on."""
         done = [rows[group.start : group.stop] for group in groups([row.message for row in rows])]
         left = done.pop() if done and (not last or _is_open(done[-1])) else []
+        self._add(done)
+        behind = min((row.seq - 1 for row in left), default=None)  # an inserted message is newer than what follows it
+        newest = max((row.seq for group in done for row in group), default=0)
+        self._gathered = max(self._gathered or 0, newest if behind is None else min(newest, behind))
+        return left
+
+    def _add(self, done: Iterable[Sequence[Stored]]) -> None:
         found: list[Artifact] = []
         for group in done:
             found += _of_group(group)
             sleep(0)  # lets a turn that is waiting for the interpreter go first
         if found:
             self._store().add_artifacts(self._conversation, found, owner=self._owner)
-        behind = min((row.seq - 1 for row in left), default=None)  # an inserted message is newer than what follows it
-        newest = max((row.seq for group in done for row in group), default=0)
-        self._gathered = max(self._gathered or 0, newest if behind is None else min(newest, behind))
-        return left
 
 
 def _gathered(store: Store, conversation: str, owner: str) -> int:

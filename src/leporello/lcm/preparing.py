@@ -129,6 +129,7 @@ class Preparing:
         store, owner = self._store(), self._owner
         shown = [store.node(top, owner=owner) for top in tops_of(self._branch.window())]
         prepared = [n for n in store.prepared_nodes(self._conversation, owner=owner) if "replaces" not in n.meta]
+        prepared = on_path(self._branch, prepared)
         ready = {node.children: node for node in prepared if node.children}
         tops = in_order([*filter(None, shown), *(node for node in prepared if not node.children)])
         while sum(map(block_tokens, tops)) > self._room > 0:
@@ -202,6 +203,13 @@ def full_leaves(
     is_open = bool(newest) and not is_full(newest[-1], leaf_tokens)
     held = sum(piece.tokens for piece in newest.pop()) if is_open else 0
     return [covers_of(pieces) for pieces in (*leaves, *newest)], max(0, int(leaf_tokens * FULL) - held)
+
+
+def on_path(branch: Branch, nodes: Sequence[Node]) -> list[Node]:
+    """Return the nodes that begin on the path of the branch, without those of other branches and roots."""
+    begins = branch.get(str(node.meta.get("begins", "")) for node in nodes)
+    elsewhere = {id_ for id_, row in begins.items() if row.superseded}
+    return [node for node in nodes if node.meta.get("begins") not in elsewhere]
 
 
 def before_zone(rows: Sequence[Stored], budgets: Budgets) -> list[Stored]:

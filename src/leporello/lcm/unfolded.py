@@ -14,8 +14,11 @@ if TYPE_CHECKING:
 
 def outdated(branch: Branch, nodes: Sequence[Node]) -> set[str]:
     """Return the leaves that cover a message which was replaced since."""
+    if not nodes:
+        return set()
     coverage = Coverage(nodes)
-    gone = {row.seq for row in branch.replaced() if row.seq in coverage}
+    first, last = min(node.first_seq for node in nodes), max(node.last_seq for node in nodes)
+    gone = {row.seq for row in branch.replaced(first, last) if row.seq in coverage}
     return {node.id for node in nodes if any(c.first_seq <= seq <= c.last_seq for c in node.covers for seq in gone)}
 
 

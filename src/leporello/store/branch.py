@@ -113,13 +113,13 @@ class Branch:
         """Return the nodes that no window has used yet."""
         return self.store.prepared_nodes(self.conversation, owner=self.owner)
 
-    def replaced(self) -> Iterator[Stored]:
-        """Read the messages that are not on the path; nothing when there are no more than at the last commit."""
+    def replaced(self, first: int, last: int) -> Iterator[Stored]:
+        """Read those of a range that are not on the path; none when there are no more than at the last commit."""
         info = self.store.info(self.conversation, owner=self.owner)
         self._superseded = info.superseded if info else 0
         known = self._nodes.superseded if self._nodes else None
         if self._superseded not in (0, known):
-            yield from (row for row in self.messages(superseded=True) if row.superseded)
+            yield from (row for row in self.messages(first=first, last=last, superseded=True) if row.superseded)
 
     # what can be written
 

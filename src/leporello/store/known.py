@@ -89,6 +89,14 @@ class Plan:
     """Stored messages that the list has no more: replaced by others, or behind the place of the fork."""
     fork: float | None = None
     """Behind which place the list goes on otherwise than the stored history; None when it goes on from its end."""
+    root: bool = False
+    """The list shares nothing with the stored history: its host forgot it, and begins a new root."""
+    shared: int = 0
+    """How many of its messages the stored history has, or was handed out last; without system messages."""
+    fits: bool = True
+    """The list only goes on from the end of the stored history, or adds nothing to it."""
+    sure: bool = False
+    """The list shows that its host knows the stored history."""
     repeated: dict[int, int] = field(default_factory=dict)
     """System messages that equal an added one of the same list, by index."""
     full: bool = False

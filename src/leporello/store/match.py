@@ -9,14 +9,14 @@ Both say which messages are known, which are new and at what place, and which st
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from leporello.store.chain import longest_chain, nearest
 from leporello.store.continuing import continued
 from leporello.store.known import Addition, Plan, is_derived, is_shortened, once, stored_systems
-from leporello.store.new_beginning import is_known_list
+from leporello.store.new_beginning import has_answers, is_known_list
 from leporello.store.seen import see
 
 if TYPE_CHECKING:
@@ -47,17 +47,26 @@ def full_plan(
     known = {index: systems[seen[index].fingerprint] for index in apart if seen[index].fingerprint in systems}
     new = [Addition(index=index, place=None) for index in apart if index not in known]
     kept, repeated = once(seen, [*new, *body.added])
-    return Plan(
+    shared = _shared(history, seen, emitted, body.known)
+    return replace(
+        body,
         seen=seen,
         known=body.known | known,
         added=kept,
         repeated=repeated,
-        superseded=body.superseded,
-        fork=body.fork,
         full=True,
-        settled=body.settled,
-        crowded=body.crowded,
+        shared=shared,
+        fits=body.fits and (shared > 0 or not body.added),
     )
+
+
+def _shared(
+    history: History, seen: Sequence[Seen], emitted: Mapping[str, tuple[Origins, ...]], known: Mapping[int, Origins]
+) -> int:
+    """Count the messages of a list that are stored on the path, or that an engine handed out there last."""
+    made = [item.fingerprint for index, item in enumerate(seen) if item.fingerprint in emitted and index not in known]
+    handed = history.handed_out() if made else None
+    return len(known) + (len({*made} & {*handed.marks}) if handed else 0)
 
 
 def _appended(seen: list[Seen], emitted: Mapping[str, tuple[Origins, ...]], followed: Continued) -> Plan:
@@ -81,7 +90,7 @@ def _aligned(
 ) -> Plan:
     """Return the plan for a list that was shortened, edited or folded: what lies between known messages is filled.
 
-    A list that would take messages back, and does not show that it is of this conversation, begins it anew.
+    A list that would take messages back, and does not show that it is of this conversation, begins a new root.
     """
     stored = _Stored(history, seen, emitted)
     chain = longest_chain({index: stored.options(item) for index, item in enumerate(seen) if not item.system})
@@ -89,9 +98,12 @@ def _aligned(
     forgotten = _forgotten(history, seen, chain.keys() | derived)
     gaps = _gaps(seen, chain, derived, forgotten)
     filled = [_fill(history, gap, settle=settle) for gap in gaps]
-    if any(gap.superseded for gap in filled) and not is_known_list(seen, chain, emitted, reading):
+    sure = is_known_list(seen, chain, emitted, reading)
+    if any(gap.superseded for gap in filled) and not sure:
         known = {index: stretch.ids for index, stretch in chain.items()}
-        return _begun_anew(history, seen) if any(gap.new for gap in gaps) else Plan(known=known, settled=False)
+        deleted = forgotten if has_answers(seen, forgotten) else set()
+        new = any(gap.new for gap in gaps)
+        return _begun_anew(history, seen, deleted) if new else Plan(known=known, settled=False)
     taken_back = bool(filled[-1].superseded)
     changed = next((gap for gap, fill in zip(gaps, filled[:-1], strict=False) if fill.added), None)
     if changed and (taken_back or _changes_shared(history, filled)):
@@ -101,6 +113,8 @@ def _aligned(
         added=tuple(addition for gap in filled for addition in gap.added),
         superseded=tuple(row.id for gap in filled for row in gap.superseded),
         fork=_behind(gaps[-1].after) if taken_back else None,
+        fits=not taken_back and changed is None,
+        sure=sure,
         settled=filled[-1].settled,
         crowded=any(gap.crowded for gap in filled),
     )
@@ -125,6 +139,8 @@ def _forked(
         added=tuple(Addition(index=index, place=max(place, 0.0) + 1 + n) for n, index in enumerate(said)),
         superseded=tuple(row.id for row in history.following(gap.after)),
         fork=place,
+        fits=False,
+        sure=True,
     )
 
 
@@ -133,11 +149,15 @@ def _behind(place: float | None) -> float:
     return float("-inf") if place is None else place
 
 
-def _begun_anew(history: History, seen: list[Seen]) -> Plan:
-    """Return the plan for the list of a host that forgot the conversation: all of it is new, behind what is stored."""
+def _begun_anew(history: History, seen: list[Seen], deleted: AbstractSet[int]) -> Plan:
+    """Return the plan for the list of a host that forgot the conversation: all of it is new, but what was deleted.
+
+    Its places are behind those of the path, so that roots stand one after the other where all are listed.
+    """
     place = history.newest(1)[0].place
-    said = [index for index, item in enumerate(seen) if not item.system]
-    return Plan(added=tuple(Addition(index=index, place=place + 1 + n) for n, index in enumerate(said)))
+    said = [index for index, item in enumerate(seen) if not item.system and index not in deleted]
+    added = tuple(Addition(index=index, place=place + 1 + n) for n, index in enumerate(said))
+    return Plan(added=added, root=bool(added), fits=not added, settled=bool(added))
 
 
 class Stretch(NamedTuple):

@@ -1,7 +1,8 @@
 """Whether a list is of the stored conversation, or the new beginning of a host that forgot it.
 
 Stored messages that a list lacks were taken back only if its host still knew them. A bot that restarts with an empty
-list under its old name has the system prompt in common with the history, perhaps a greeting, and takes nothing back.
+list under its old name has the system prompt in common with the history, perhaps a greeting, and takes nothing back:
+what it says is a new root of the conversation.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def is_known_list(
     when it holds answers to stored questions that are not said twice by chance: one with calls, a long one, or several.
     """
     made = any(not item.system and item.fingerprint in emitted for item in seen)
-    return made or _stands_still(seen, reading) or _has_answers(seen, known)
+    return made or _stands_still(seen, reading) or has_answers(seen, known)
 
 
 def _stands_still(seen: Sequence[Seen], reading: Reading | None) -> bool:
@@ -39,7 +40,7 @@ def _stands_still(seen: Sequence[Seen], reading: Reading | None) -> bool:
     )
 
 
-def _has_answers(seen: Sequence[Seen], known: Collection[int]) -> bool:
+def has_answers(seen: Sequence[Seen], known: Collection[int]) -> bool:
     """Tell whether the known messages hold telling answers; what stands before the first question is a greeting."""
     asked = next((index for index in sorted(known) if seen[index].role == "user"), len(seen))
     answers = [seen[index] for index in known if index > asked and seen[index].role != "user"]

@@ -115,7 +115,8 @@ class Store(Protocol):
     ) -> Ingested:
         """Store what is new in a host's whole list; `full` forces the full reconciliation.
 
-        With `settle` (None: with `full`) a list that only lacks the newest messages has taken them back.
+        With `settle` (None: with `full`) a list that only lacks the newest messages has taken them back. A list that
+        shares nothing with any branch begins a new root, unless `branch` is named.
         """
 
     def handed_out(

@@ -194,7 +194,10 @@ class ConversationInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class BranchInfo:
-    """A branch of a conversation: forked from `parent` behind the message `fork`; `messages` are those on its path."""
+    """A branch of a conversation: forked from `parent` behind the message `fork`; `messages` are those on its path.
+
+    A root has no parent.
+    """
 
     id: int
     parent: int | None

@@ -15,7 +15,7 @@ from leporello.tokens import count_text
 from leporello.tokens.estimate import count_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from leporello.config.model import Lcm
     from leporello.lcm.artifacts import Trail
@@ -90,6 +90,28 @@ class Reader:
         """Return the field that names a conversation: where the scope allows others, every answer has it."""
         return {"conversation": conversation} if self._settings.scope == "owner" else {}
 
+    def branch(self, stored: Stored | None) -> dict[str, int]:
+        """Return the field that names the branch of a message that is not on the path of the conversation."""
+        beside = stored is not None and stored.superseded and not stored.replaced
+        return {"branch": stored.branch} if stored is not None and beside else {}
+
+    def branches(self, ids: Sequence[str]) -> dict[str, dict[str, int]]:
+        """Return that field for each of these messages."""
+        found = self._branch.get(ids)
+        return {id_: self.branch(found.get(id_)) for id_ in ids}
+
+    def leaves(self, messages: Iterable[tuple[str, int | None]]) -> dict[str, str]:
+        """Map ids of messages to the leaf over each, looked for on the branch that stands beside it, if any."""
+        by_branch: dict[int | None, list[str]] = {}
+        for id_, branch in messages:
+            by_branch.setdefault(branch or self._branch.number, []).append(id_)
+        store, owner = self._branch.store, self._branch.owner
+        return {
+            id_: leaf
+            for branch, ids in by_branch.items()
+            for id_, leaf in store.covering(ids, owner=owner, branch=branch).items()
+        }
+
     def text(self, text: str) -> str:
         """Return a text as it may be shown."""
         return redact(text) if self._settings.redact else text
@@ -123,14 +145,19 @@ class Reader:
 
     def _home(self, node: Node) -> str:
         """Return the conversation of a node: that of its first message, or where it is found when that is deleted."""
-        begins, store, owner = str(node.meta.get("begins", "")), self._branch.store, self._branch.owner
-        if (first := self._branch.get([begins]).get(begins)) is not None:
+        if (first := self._first(node)) is not None:
             return first.conversation
-        return store.conversation_of_node(node.id, owner=owner) or ""
+        return self._branch.store.conversation_of_node(node.id, owner=self._branch.owner) or ""
+
+    def _first(self, node: Node) -> Stored | None:
+        """Return the first message that a node covers; None when it is deleted."""
+        begins = str(node.meta.get("begins", ""))
+        return self._branch.get([begins]).get(begins)
 
     def _entry(self, stored: Stored, offset: int, left: int) -> tuple[dict[str, Any] | None, int, int | None]:
         """Return a message as it is shown, what that takes, and where it ends when it is not all of it."""
-        head = {"id": stored.id, **self.home(stored.conversation), "seq": stored.seq, "role": stored.role}
+        head: dict[str, Any] = {"id": stored.id, **self.home(stored.conversation), **self.branch(stored)}
+        head |= {"seq": stored.seq, "role": stored.role}
         head["time"] = moment(stored.time)
         whole = redact_value(stored.message) if self._settings.redact else stored.message
         size = count_tools(whole) + _PER_ENTRY
@@ -152,6 +179,7 @@ class Reader:
         return {
             "id": node.id,
             **self.home(self._home(node)),
+            **self.branch(self._first(node)),
             "kind": "leaf" if node.covers else "condensed",
             "level": node.level,
             "state": node.state,
@@ -172,10 +200,12 @@ class Reader:
 
     def _message(self, stored: Stored) -> dict[str, Any]:
         branch = self._branch
+        beside = self.branch(stored)
         around = branch.store.neighbours([stored.id], before=_AROUND, after=_AROUND, owner=branch.owner)
         return {
             "id": stored.id,
             **self.home(stored.conversation),
+            **beside,
             "kind": "message",
             "seq": stored.seq,
             "role": stored.role,
@@ -184,7 +214,7 @@ class Reader:
             "time": moment(stored.time),
             "tokens": stored.tokens,
             "superseded": stored.superseded,
-            "node": branch.store.covering([stored.id], **branch.here).get(stored.id),
+            "node": self.leaves([(stored.id, beside.get("branch") or branch.number)]).get(stored.id),
             "begins": first_words(stored.message, hide=self._settings.redact),
             "around": [
                 {"id": row.id, "role": row.role, "begins": first_words(row.message, 80, hide=self._settings.redact)}
@@ -206,7 +236,8 @@ class Reader:
             raise ArgumentError(
                 f"nothing is known about {redact(path)!r}; lcm_artifacts lists the files of this conversation"
             )
-        nodes = branch.store.covering([found.message for found in story], **branch.here)
+        branches = self.branches([found.message for found in story])
+        nodes = self.leaves((found.message, branches[found.message].get("branch")) for found in story)
         answer: dict[str, Any] = {
             "id": f"file:{self.text(path)}",
             "kind": "file",
@@ -216,6 +247,7 @@ class Reader:
                     "time": moment(found.time),
                     "what": self.text(found.note),
                     "message": found.message,
+                    **branches[found.message],
                     "node": nodes.get(found.message),
                     **({} if exact else {"path": self.text(found.value)}),
                 }

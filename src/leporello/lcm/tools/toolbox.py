@@ -105,7 +105,7 @@ class Toolbox:
                 regex=regex,
                 hide_secrets=self._settings.redact,
             )
-            covering = self._branch.store.covering([hit.id for hit in found.hits], **self._branch.here)
+            covering = self._reader.leaves((hit.id, hit.other_branch) for hit in found.hits)
             results = [self._hit(hit, covering.get(hit.id)) for hit in found.hits]
             fitting = _fitting(results, MOST_ANSWER_TOKENS)
             if fitting == len(results):
@@ -177,6 +177,7 @@ class Toolbox:
         if answer is not None:
             return {"answer": answer, "sources": [name for name in texts if f"[{name}]" in answer] or list(texts)}
         passages, complete = self._passages(texts, max_tokens)
+        passages = [passage | self._reader.branch(rows[passage["id"]]) for passage in passages]
         result: dict[str, Any] = {"passages": passages, "complete": complete}
         if not complete:
             result["next"] = "lcm_expand with a message id returns all of it"
@@ -229,12 +230,14 @@ class Toolbox:
         rows = branch.store.artifacts(
             branch.conversation, owner=branch.owner, kind=kind, query=query or None, limit=limit + 1, before=before
         )
+        branches = self._reader.branches([found.message for _, found in rows[:limit]])
         entries = [
             {
                 "kind": found.kind,
                 "value": self._reader.text(found.value),
                 "note": self._reader.text(found.note),
                 "message": found.message,
+                **branches[found.message],
                 "time": moment(found.time),
             }
             for _, found in rows[:limit]

@@ -148,8 +148,7 @@ def fork_at(
             request = min(request, fork.request)  # later windows of the parent tell what this path has not
         branch, seq = fork.parent, min(seq, fork.seq)
     made = Fork(branch, place, seq, request)
-    last = connection.execute("SELECT max(id) FROM branches WHERE conversation = ?", (found.id,)).fetchone()
-    number = int(last[0]) + 1
+    number = _next_number(connection, found.id)
     add_branch(connection, found.id, number, now, made)
     if seq == found.next_seq - 1:
         count_forked(connection, found.id, number, made)
@@ -157,6 +156,19 @@ def fork_at(
         count_anew(connection, found.id, number)
     set_head(connection, found.id, number if head else found.head)
     return number
+
+
+def begin_root(connection: sqlite3.Connection, found: Conversation, now: float) -> int:
+    """Make a branch that shares nothing with the others, which is the head from now on, and return its number."""
+    number = _next_number(connection, found.id)
+    add_branch(connection, found.id, number, now)
+    set_head(connection, found.id, number)
+    return number
+
+
+def _next_number(connection: sqlite3.Connection, conversation: int) -> int:
+    last = connection.execute("SELECT max(id) FROM branches WHERE conversation = ?", (conversation,)).fetchone()
+    return int(last[0]) + 1
 
 
 def _has_changed(connection: sqlite3.Connection, conversation: int, fork: Fork, place: float) -> bool:

@@ -11,7 +11,7 @@ from leporello.store.match import full_plan
 from leporello.store.quick import RUN, extended, quick_plan, remembered
 from leporello.store.records import Ingested
 from leporello.store.sqlite.branch_path import path_of, rows_on
-from leporello.store.sqlite.branches import fork_at, goes_on, known_branch, newest_branches, set_head
+from leporello.store.sqlite.branches import begin_root, fork_at, goes_on, known_branch, newest_branches, set_head
 from leporello.store.sqlite.history import SQLiteHistory
 from leporello.store.sqlite.part import (
     NEW,
@@ -116,7 +116,8 @@ class Messages(Part):
         """Store what is new in a host's whole list; `full` forces the full reconciliation.
 
         A list that goes on elsewhere than at the end of the branch forks it, and the fork becomes the head. With
-        `settle` a list that only lacks the newest messages does so too; None: with `full`.
+        `settle` a list that only lacks the newest messages does so too; None: with `full`. One that shares nothing with
+        any branch begins a new root, which becomes the head; on a named branch it is stored behind what is there.
         """
         settle = full if settle is None else settle
         with self._db.read() as connection:
@@ -128,7 +129,7 @@ class Messages(Part):
         if plan.added or plan.superseded or found.ended:
             prepared = _prepared(plan, messages)
             plan, stored, version, on = self._store(
-                conversation, owner, branch, on, messages, found, plan, prepared, reading, settle=settle
+                conversation, owner, branch, on, messages, found, plan, prepared, settle=settle
             )
         origins = _origins(plan, stored)
         if plan.settled:
@@ -176,7 +177,6 @@ class Messages(Part):
         found: Conversation,
         plan: Plan,
         prepared: dict[int, Prepared],
-        reading: Reading | None,
         *,
         settle: bool,
     ) -> tuple[Plan, dict[int, int], Version, int]:
@@ -186,14 +186,17 @@ class Messages(Part):
             if plan.crowded:
                 renumber(connection, now.id)
             if plan.crowded or now.revision != found.revision:
+                reading = self._readings.get((owner, conversation, branch or now.head))
                 on, plan = _plan(connection, now, branch, messages, reading, quick=False, settle=settle)
                 prepared = _prepared(plan, messages)
             on = known_branch(connection, now, on, self._db.place)
-            if plan.fork is not None:
+            if plan.root and branch is None:
+                on = begin_root(connection, now, self._clock())
+            elif plan.fork is not None:
                 on = fork_at(connection, now, on, plan.fork, self._clock(), head=True)
             else:
                 replace_rows(connection, now.id, on, plan.superseded, now.next_seq)
-                if branch is None and on != now.head:
+                if branch is None and on != now.head and plan.added:
                     set_head(connection, now.id, on)
             rows = [(prepared[addition.index], addition.place) for addition in plan.added]
             numbers = insert(connection, now, rows, self._clock(), on)
@@ -240,7 +243,7 @@ def _plan(
 ) -> tuple[int, Plan]:
     """Decide what a list means, and on which branch; without an earlier reading, or when it got shorter, by all of it.
 
-    A list that does not go on from the end of the head may go on from that of another branch.
+    A list that does not go on from the end of the head may go on from that of another branch, or of another root.
     """
     on = branch or found.head
     history = SQLiteHistory(connection, found.id, on)
@@ -248,18 +251,17 @@ def _plan(
     if quick and reading is not None and len(messages) >= reading.length:
         plan = quick_plan(history, messages, reading, found.version)
     plan = plan or full_plan(history, messages, reading=reading, settle=settle)
-    if plan.fork is None or branch is not None:
+    if plan.fits or branch is not None:
         return on, plan
     for other in newest_branches(connection, found.id, MOST_TRIED):
         history = SQLiteHistory(connection, found.id, other)
         better = full_plan(history, messages, settle=settle)
-        if len(better.known) < len(plan.known):
+        if better.shared < plan.shared:
             continue
         tip = history.newest(1)
-        reaches = bool(tip) and any(tip[0].id in ids for ids in better.known.values())
-        if better.fork is None and not better.superseded and reaches:
+        if better.fits and tip and any(tip[0].id in ids for ids in better.known.values()):
             return other, better
-        if len(better.known) > len(plan.known) and (better.fork is not None or reaches):
+        if better.shared > plan.shared and (better.fits or better.sure):
             on, plan = other, better
     return on, plan
 

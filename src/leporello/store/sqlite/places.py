@@ -10,13 +10,16 @@ if TYPE_CHECKING:
 
 
 def renumber(connection: sqlite3.Connection, conversation: int) -> None:
-    """Give all messages whole places again, in their order, when there is no room between two of them."""
+    """Give all messages whole places again, in their order, when there is no room between two of them.
+
+    A root begins behind the branches that were made before it.
+    """
     branches = connection.execute(
         "SELECT id, parent, fork_place FROM branches WHERE conversation = ? ORDER BY id", (conversation,)
     ).fetchall()
     moved: dict[int, tuple[list[float], float]] = {}  # of each branch: its places before, and the one they begin behind
     for branch, parent, fork_place in branches:
-        base = 0.0
+        base = _end(moved) if parent is None else 0.0
         if parent is not None and fork_place > float("-inf"):
             base = _moved(moved[parent], fork_place)
             connection.execute(
@@ -31,6 +34,11 @@ def renumber(connection: sqlite3.Connection, conversation: int) -> None:
         )
         moved[branch] = [row[1] for row in rows], base
     connection.execute("UPDATE windows SET folded_to = NULL WHERE conversation = ?", (conversation,))
+
+
+def _end(moved: dict[int, tuple[list[float], float]]) -> float:
+    """Return the last place of the branches that were numbered anew."""
+    return max((base + len(before) for before, base in moved.values()), default=0.0)
 
 
 def _moved(places: tuple[list[float], float], place: float) -> float:

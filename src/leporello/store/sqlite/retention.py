@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from leporello.store.records import ROOT
@@ -38,17 +39,17 @@ class Retention(Deletions):
             planned = [plan for plan in _outdated(connection, cutoff, owner) if plan is not None]
             whole = {(key, who) for key, who, first, _ in planned if first is None}
             idle = [(key, who, *_idle(connection, number, cutoff)) for key, who, number in _forked(connection, owner)]
-        return [
-            *(
-                self._delete_branches(key, who, branches, numbers, dry_run=dry_run)
-                for key, who, branches, numbers in idle
-                if branches and (key, who) not in whole
-            ),
-            *(
-                self.delete(key, owner=who, last=last, first=first, reason=TOO_OLD, dry_run=dry_run)
-                for key, who, first, last in planned
-            ),
+        deleted = [
+            self._delete_branches(key, who, branches, numbers, dry_run=dry_run)
+            for key, who, branches, numbers in idle
+            if branches and (key, who) not in whole
         ]
+        for key, who, first, last in planned:
+            gone = self.delete(key, owner=who, last=last, first=first, reason=TOO_OLD, dry_run=dry_run)
+            counted = {seq for name, owner_, _, numbers in idle for _, seq in numbers if (name, owner_) == (key, who)}
+            twice = sum(seq <= last for seq in counted) if dry_run and last is not None else 0
+            deleted.append(replace(gone, messages=gone.messages - twice))
+        return deleted
 
     def _delete_branches(
         self, conversation: str, owner: str, branches: Sequence[int], numbers: list[tuple[int, int]], *, dry_run: bool
