@@ -262,7 +262,16 @@ def test_a_system_message_is_stored_once_per_text() -> None:
     store = stored(messages)
     assert_stored(store, other, added=1, superseded=0)
     assert_stored(store, messages, added=0, superseded=0)
-    assert_stored(store, [*messages[:2], messages[0], *messages[2:]], added=0, superseded=0)
+    assert_stored(store, [messages[0], *messages], added=0, superseded=0)
+
+
+def test_the_words_of_the_system_prompt_in_the_middle_are_a_message_of_their_own() -> None:
+    messages = a_conversation(4)
+    store = stored(messages)
+    repeated = [*messages[:2], messages[0], *messages[2:]]
+    assert_stored(store, repeated, added=1, superseded=0)
+    assert_stored(store, repeated, added=0, superseded=0)
+    assert [row.message for row in store.messages("c")] == repeated[1:]
     assert sum(m.system for m in store.messages("c", system=True)) == 2
 
 
