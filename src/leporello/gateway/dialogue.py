@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.errors import StoreError
 from leporello.llm.errors import classify
-from leporello.messages import fingerprint, tool_calls_of
+from leporello.messages import fingerprint, leading_systems, tool_calls_of
 from leporello.session import revising, steps, turn
 from leporello.session.answers import INCOMPLETE
 from leporello.session.dialects import requests_in
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from leporello.session.answers import Answered
     from leporello.session.conversation import Conversation
     from leporello.session.host import Driver, Host
+    from leporello.session.lines import Line
     from leporello.session.opening import Opened
     from leporello.session.turn import Walk
 
@@ -78,7 +79,7 @@ class Dialogue:
             self._drive(revising.retracting(self._talk))
         if asked.systems is not None:
             self._preface(asked.systems)
-        self._drive(turn.adding(self._talk, asked.new))
+        self._drive(turn.adding(self._talk, asked.new[self._heard_systems(asked.new) :]))
         self._check_stored("the conversation cannot be stored at the moment.", "Nothing was sent; try again.")
         return self._request(asked.tools) if asked.last else None
 
@@ -140,6 +141,17 @@ class Dialogue:
             self._drive(revising.prefacing(self._talk, systems))
             self._systems = spoken
 
+    def _heard_systems(self, new: Sequence[Message]) -> int:
+        """Return how many system messages at the front of new ones stand at the end of the window already.
+
+        They carry no mark, so those behind the last known message come again when an answer is asked for again.
+        """
+        window = self._talk.window
+        end = _spoken(_said(window.lines[max(window.systems(), window.last_speaker() + 1) :]))
+        here = _spoken(new[: leading_systems(new)])
+        same = [one == other for one, other in zip(end, here, strict=False)]
+        return same.index(False) if False in same else len(same)
+
     def _switch(self, model: str) -> None:
         if model == self._talk.route.model:
             return
@@ -169,8 +181,11 @@ class _WithoutTools:
 
 def _first_said(talk: Conversation) -> list[Message]:
     """Return the system messages as they were said: a compaction may have written its note behind one."""
-    systems = talk.window.lines[: talk.window.systems()]
-    return [line.said[0].message if line.said else line.message for line in systems]
+    return _said(talk.window.lines[: talk.window.systems()])
+
+
+def _said(lines: Sequence[Line]) -> list[Message]:
+    return [line.said[0].message if line.said else line.message for line in lines]
 
 
 def _spoken(messages: Sequence[Message]) -> list[str]:

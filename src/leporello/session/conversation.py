@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from leporello.caching import CachePolicy, PrefixTracker
-from leporello.messages import copied, copied_as_text, role_of, tool_calls_of
+from leporello.messages import copied, copied_as_text, is_system, role_of, tool_calls_of
 from leporello.prices import cost
 from leporello.session.accounts import Accounts
 from leporello.session.answers import INCOMPLETE
@@ -162,6 +162,8 @@ class Conversation:
             if role_of(message) == "tool":
                 answered.add(str(message.get("tool_call_id")))
                 continue
+            if is_system(message):
+                continue
             if role_of(message) != "assistant" or message.get(INCOMPLETE):
                 return []
             return [call for call in tool_calls_of(message) if call.id not in answered]
@@ -170,5 +172,5 @@ class Conversation:
     @property
     def done(self) -> bool:
         """Whether the newest answer needs nothing more: no result, no further request."""
-        newest = self.window.messages[-1] if self.window.messages else {}
+        newest = next((message for message in reversed(self.window.messages) if not is_system(message)), {})
         return role_of(newest) not in ("user", "tool") and not self.open_calls()

@@ -106,7 +106,9 @@ class Host:
     # the store
 
     def _append(self, step: steps.Append) -> tuple[str, ...]:
-        return self.store.append(self.conversation, step.messages, request=step.request, **self._here)
+        return self.store.append(
+            self.conversation, step.messages, request=step.request, prompt=step.prompt, **self._here
+        )
 
     def _handout(self, step: steps.HandOut) -> None:
         if not self.engine_stores:

@@ -71,7 +71,7 @@ def storing(talk: Conversation, said: Sequence[Said] = (), row: Request | None =
     for number, part in enumerate(slices, 1):
         try:
             request = row if number == len(slices) else None
-            ids = yield steps.Append(messages=[one.message for one in part], request=request)
+            ids = yield steps.Append(messages=[one.message for one in part], request=request, prompt=part[0].prompt)
         except StoreError as error:
             _check(said)
             talk.unspoken = []
@@ -104,10 +104,16 @@ def _check(said: Sequence[Said]) -> None:
 
 
 def _slices(said: Sequence[Said], ends: Sequence[Said]) -> Iterator[list[Said]]:
-    """Cut what is to be stored into what one transaction takes, so that others can write in between; also at ends."""
+    """Cut what is to be stored into what one transaction takes, so that others can write in between; also at ends.
+
+    A new system prompt is stored by itself.
+    """
     part: list[Said] = []
     size = 0
     for one in said:
+        if part and part[-1].prompt != one.prompt:
+            yield part
+            part, size = [], 0
         part.append(one)
         size += len(text_of(one.message))
         if len(part) == SLICE_MESSAGES or size >= SLICE_CHARACTERS or one in ends:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def prefacing(talk: Conversation, systems: Sequence[Message]) -> Walk[None]:
     """Let the conversation begin with other system messages."""
-    said = [Said(message=copied(message)) for message in systems]
+    said = [Said(message=copied(message), prompt=True) for message in systems]
     yield from storing(talk, said)
     rest = talk.window.lines[talk.window.systems() :]
     talk.window.replace(0, [*(line_of(one.message, said=[one]) for one in said), *rest])

@@ -23,10 +23,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Append:
-    """Store messages, together with the row of the request that they answer; the answer is their ids."""
+    """Store messages, together with the row of the request that they answer; the answer is their ids.
+
+    With `prompt` they are the new system prompt.
+    """
 
     messages: Sequence[Message]
     request: Request | None = None
+    prompt: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

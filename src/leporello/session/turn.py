@@ -106,7 +106,7 @@ def opening(talk: Conversation, system: str) -> Walk[None]:
     first = lines[0] if talk.window.systems() else None
     if first is not None and any(text_of(one.message) == system for one in (*first.said, Said(message=first.message))):
         return
-    said = Said(message={"role": "system", "content": system})
+    said = Said(message={"role": "system", "content": system}, prompt=bool(lines))
     line = line_of(said.message, said=[said])
     if not lines:
         talk.unspoken = [said]
