@@ -2,9 +2,10 @@
 
 The head is the first messages of the conversation, but never the newest user message or anything behind it; its end
 moves forward over the results of a call inside it. The tail is the newest messages: as many as the token budget holds,
-but never fewer than `protect_last_n`, and always what the model has not read yet; its start moves back over tool
-results to the assistant message that made the calls. Two messages outside of both are kept as anchors: the newest user
-message, always, and the newest visible assistant reply, when it fits into what the tail left of the budget.
+but never fewer than `protect_last_n`, and always who spoke last and what the model has not read yet; its start moves
+back over tool results to the assistant message that made the calls. Two messages outside of both are kept as anchors:
+the newest user message, always, and the newest visible assistant reply, when it fits into what the tail left of the
+budget.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from leporello.messages import Message, group_start, role_of, text_of, unread_start
+from leporello.messages import Message, group_start, last_speaker, role_of, text_of, unread_start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -78,10 +79,10 @@ def _head_end(messages: list[Message], protect_first_n: int) -> int:
 
 def _tail_start(messages: list[Message], sizes: Sequence[int], head_end: int, protect_last_n: int, budget: int) -> int:
     start, used = len(messages), 0
-    unread = unread_start(messages)
+    newest = min(unread_start(messages), last_speaker(messages))
     while start > head_end:
         used += sizes[start - 1]
-        if used > budget and len(messages) - start >= protect_last_n and start <= unread:
+        if used > budget and len(messages) - start >= protect_last_n and start <= newest:
             break
         start -= 1
     while head_end < start < len(messages) and role_of(messages[start]) == "tool":

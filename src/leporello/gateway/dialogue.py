@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.errors import StoreError
 from leporello.llm.errors import classify
-from leporello.messages import fingerprint, leading_systems, tool_calls_of
+from leporello.messages import fingerprint, last_speaker, leading_systems, tool_calls_of
 from leporello.session import revising, steps, turn
 from leporello.session.answers import INCOMPLETE
 from leporello.session.dialects import requests_in
@@ -147,7 +147,7 @@ class Dialogue:
         They carry no mark, so those behind the last known message come again when an answer is asked for again.
         """
         window = self._talk.window
-        end = _spoken(_said(window.lines[max(window.systems(), window.last_speaker() + 1) :]))
+        end = _spoken(_said(window.lines[max(window.systems(), last_speaker(window.messages) + 1) :]))
         here = _spoken(new[: leading_systems(new)])
         same = [one == other for one, other in zip(end, here, strict=False)]
         return same.index(False) if False in same else len(same)

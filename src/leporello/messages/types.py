@@ -66,6 +66,11 @@ def leading_systems(messages: Sequence[Any]) -> int:
     return next((at for at, message in enumerate(messages) if not is_system(message)), len(messages))
 
 
+def last_speaker(messages: Sequence[Any]) -> int:
+    """Return the place of the newest message that is not a system message, -1 without one."""
+    return next((at for at in range(len(messages) - 1, -1, -1) if not is_system(messages[at])), -1)
+
+
 def parts_of(message: Any) -> list[Part]:
     """Return the content as a list of parts; text becomes one text part, anything unreadable is left out."""
     content = message.get("content") if isinstance(message, dict) else None

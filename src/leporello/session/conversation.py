@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from leporello.caching import CachePolicy, PrefixTracker
-from leporello.messages import copied, copied_as_text, is_system, role_of, tool_calls_of
+from leporello.messages import copied, copied_as_text, is_system, last_speaker, role_of, tool_calls_of
 from leporello.prices import cost
 from leporello.session.accounts import Accounts
 from leporello.session.answers import INCOMPLETE
@@ -172,5 +172,6 @@ class Conversation:
     @property
     def done(self) -> bool:
         """Whether the newest answer needs nothing more: no result, no further request."""
-        newest = next((message for message in reversed(self.window.messages) if not is_system(message)), {})
+        at = last_speaker(self.window.messages)
+        newest = self.window.messages[at] if at >= 0 else {}
         return role_of(newest) not in ("user", "tool") and not self.open_calls()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leporello.messages import is_system, leading_systems, role_of, text_of, without_private
+from leporello.messages import leading_systems, role_of, text_of, without_private
 from leporello.messages.fixed import FIXED_TEXTS
 from leporello.tokens import count_message
 
@@ -152,10 +152,6 @@ class Window:
     def newest_user(self) -> int | None:
         """Return the place of the newest message that a user really said."""
         return next((at for at in range(len(self.lines) - 1, -1, -1) if self.lines[at].is_user), None)
-
-    def last_speaker(self) -> int:
-        """Return the place of the newest message that is not a system message, -1 without one."""
-        return next((at for at in range(len(self.messages) - 1, -1, -1) if not is_system(self.messages[at])), -1)
 
     def systems(self) -> int:
         """Return how many system messages stand at the front."""
