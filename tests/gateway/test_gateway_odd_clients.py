@@ -268,9 +268,9 @@ class TestASystemMessageInTheMiddle:
         assert "notice" not in json.dumps(sent.get("system", messages[0]))
         questions = [at for at, one in enumerate(messages) if "question-" in json.dumps(one)]
         for at in questions:
-            number = json.dumps(messages[at]).partition("question-")[2].partition(" ")[0]
+            asked = json.dumps(messages[at]).partition("question-")[2].partition(" ")[0]
             assert messages[at + 1]["role"] == "system"
-            assert f'notice-{number}"' in json.dumps(messages[at + 1])
+            assert f'notice-{asked}"' in json.dumps(messages[at + 1])
 
 
 class TestTheSameRequestTwice:

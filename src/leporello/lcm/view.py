@@ -15,7 +15,6 @@ from leporello.messages import (
     fingerprint,
     groups,
     is_cut,
-    last_speaker,
     leading_systems,
     repair,
     role_of,
@@ -109,7 +108,6 @@ class Tail:
 def choose_tail(held: Sequence[Held], sizes: Sizes, *, unread: int, budget: int, room: Room | None) -> Tail:
     """Return what stays: the newest groups within the budget, those from `unread` on, and the newest user message.
 
-    The tail is never system messages alone: they stay with whoever spoke last, so that no answer before them is folded.
     When that alone takes more than the room, fewer groups stay, and then the large payloads are shown shortened, oldest
     first; what is unread only when the window would not hold it otherwise, the newest user message never.
     """
@@ -122,10 +120,9 @@ def choose_tail(held: Sequence[Held], sizes: Sizes, *, unread: int, budget: int,
         room = room.beside_unread(sizes.total(messages[unread:]) + (anchor if user < unread else 0), budget)
         budget = min(budget, max(0, room.wanted - anchor))
     start, used = len(held), 0
-    newest = min(unread, last_speaker(messages))
     for group in reversed(groups(messages)):
         used += sum(sizes.of(messages[index]) for index in range(group.start, group.stop) if index != user)
-        if used > budget and start <= newest and start < len(held):
+        if used > budget and start <= unread and start < len(held):
             break
         start = group.start
     kept = ([held[user]] if 0 <= user < start else []) + list(held[start:])

@@ -51,9 +51,7 @@ class Soundness:
         if not self._lines or any(id_ in self.ids for message in new for id_ in call_ids_of(message)):
             return 0
         start = group_start(window.messages, self._lines - 1)
-        while start and is_system(window.messages[start]):
-            start = group_start(window.messages, start - 1)
-        return start
+        return 0 if is_system(window.messages[start]) else start
 
     def _repair(self, window: Window, start: int, opening: list[Message]) -> int | None:
         lines = window.lines[start:]
