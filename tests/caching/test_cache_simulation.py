@@ -239,6 +239,7 @@ def test_markers_and_the_form_of_text_are_no_part_of_the_prefix() -> None:
 
 
 def test_tools_come_first_and_the_system_prompt_next() -> None:
-    messages = [{"role": "user", "content": "u"}, {"role": "system", "content": "s"}]
-    says = [block.says for block in blocks_of(messages, [TOOL])]
-    assert says[1:] == [blocks_of([messages[1]])[0].says, blocks_of([messages[0]])[0].says]
+    messages = [{"role": role, "content": role} for role in ("system", "user", "system")]
+    says = [block.says for block in blocks_of(messages, [TOOL], "first")]
+    prompt = {"role": "system", "content": "first"}
+    assert says[1:] == [blocks_of([message])[0].says for message in (prompt, *messages)]

@@ -232,8 +232,45 @@ class TestASystemMessageInTheMiddle:
         gateway.stop()
         again = start(wire)
         assert answered(again, said)[0] == name
-        spoken = [message["content"] for message in said if message["role"] != "system"]
-        assert again.texts(name) == [*spoken, "yes"]
+        assert again.texts(name) == [*(message["content"] for message in said), "yes"]
+
+    def test_is_stored_once_when_the_client_asks_again(self, start: Callable[..., Gateway], wire: Wire) -> None:
+        gateway = start(wire)
+        said: Messages = [user("one"), system("be brief"), system("be kind")]
+        for number in range(3):
+            wire.chunks = [ANSWER % b"yes %d" % number]
+            name, answer = answered(gateway, said)
+        said += [assistant(answer), user("two")]
+        assert answered(gateway, said)[0] == name
+        assert gateway.texts(name) == ["one", "be brief", "be kind", "yes 2", "two", "yes 2"]
+
+    @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+    def test_stays_at_its_place_when_the_conversation_is_folded(
+        self, dialect: str, start: Callable[..., Gateway]
+    ) -> None:
+        with ModelServer(window=16_000) as narrow:
+            gateway = start(narrow)
+            said: Messages = []
+            for number in range(24):
+                said += [user(f"question-{number} " + "word " * 900), system(f"notice-{number}")]
+                if dialect == "anthropic":
+                    body = {"model": "m", "max_tokens": 100, "system": "be brief", "messages": said}
+                    got = gateway.post("/v1/messages", body)
+                    answer = got.json()["content"][0]["text"]
+                else:
+                    got = gateway.chat([system("be brief"), *said])
+                    answer = got.json()["choices"][0]["message"]["content"]
+                assert got.status_code == 200, got.text
+                said.append(assistant(answer))
+            sent = [request.body for request in narrow.requests if "notice-23" in json.dumps(request.body)][-1]
+        messages = [one for one in sent["messages"] if "CONTEXT COMPACTION" not in json.dumps(one)]
+        assert 9 < len(messages) < len(said) - 10
+        assert "notice" not in json.dumps(sent.get("system", messages[0]))
+        questions = [at for at, one in enumerate(messages) if "question-" in json.dumps(one)]
+        for at in questions:
+            asked = json.dumps(messages[at]).partition("question-")[2].partition(" ")[0]
+            assert messages[at + 1]["role"] == "system"
+            assert f'notice-{asked}"' in json.dumps(messages[at + 1])
 
 
 class TestTheSameRequestTwice:

@@ -14,6 +14,7 @@ from inline_snapshot import snapshot
 
 from leporello.errors import MessageError
 from leporello.messages import (
+    anthropic_request,
     canonical,
     from_anthropic,
     repair,
@@ -30,6 +31,7 @@ To = Callable[[list[Any]], tuple[dict[str, Any], dict[str, Any]]]
 Back = Callable[..., list[Any]]
 
 USER = {"role": "user", "content": "hello"}
+ANSWER = {"role": "assistant", "content": "hi"}
 MARK = {"type": "ephemeral"}
 SIGNED = {"type": "thinking", "thinking": "hm", "signature": "sig"}
 TEXT = {"type": "text", "text": "words"}
@@ -427,6 +429,66 @@ def test_what_cannot_be_converted_is_named_with_its_place(messages: list[Any], p
     with pytest.raises(MessageError, match=r"repair\(\) mends it") as caught:
         to_anthropic(messages)
     assert caught.value.path == path
+
+
+def texts_of(request: dict[str, Any]) -> list[tuple[str, Any]]:
+    return [(message["role"], message["content"]) for message in request["messages"]]
+
+
+def text(words: str) -> dict[str, Any]:
+    return {"type": "text", "text": words}
+
+
+def note(words: str) -> dict[str, Any]:
+    return text(f"<system_message>\n{words}\n</system_message>")
+
+
+def test_a_system_message_in_the_middle_is_text_of_the_turn_that_it_stands_in() -> None:
+    late = {"role": "system", "content": "late"}
+    calls = {"role": "assistant", "content": None, "tool_calls": [call()]}
+    request = anthropic_request([late, USER, late, calls, result(), late, USER, ANSWER, late, late, ANSWER, late])
+    assert request["system"] == [text("late")]
+    assert texts_of(request) == [
+        ("user", [text("hello"), note("late")]),
+        ("assistant", [{"type": "tool_use", "id": "c1", "name": "f", "input": {"a": 1}}]),
+        ("user", [{"type": "tool_result", "tool_use_id": "c1", "content": "done"}, note("late"), text("hello")]),
+        ("assistant", "hi"),
+        ("user", [note("late"), note("late")]),
+        ("assistant", "hi"),
+        ("user", [note("late")]),
+    ]
+
+
+NATIVE = {"role": "system", "content": "late"}
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [USER, NATIVE],
+        [USER, NATIVE, ANSWER, USER, {**NATIVE, "clear_at": "next_user_message"}],
+        [USER, {"role": "system", "content": [{**TEXT, "cache_control": MARK}]}, ANSWER],
+    ],
+)
+def test_a_system_message_that_came_by_its_role_goes_out_by_it(messages: list[Any]) -> None:
+    check_anthropic_round_trip(to_anthropic, {"messages": messages})
+
+
+def test_a_system_message_goes_out_by_its_role_only_where_the_api_takes_it() -> None:
+    """Behind a turn of the user and before an answer or the end, and never two in a row."""
+    native = from_anthropic({"messages": [USER, NATIVE]})[1]
+    ours = {"role": "system", "content": "ours"}
+    assert texts_of(anthropic_request([USER, native, native])) == [
+        ("user", "hello"),
+        ("system", [text("late"), text("late")]),
+    ]
+    assert texts_of(anthropic_request([USER, ours, native])) == [
+        ("user", [text("hello"), note("ours")]),
+        ("system", "late"),
+    ]
+    assert texts_of(anthropic_request([USER, native, ours])) == [("user", [text("hello"), note("late"), note("ours")])]
+    assert texts_of(anthropic_request([USER, ANSWER, native, USER]))[2:] == [("user", [note("late"), text("hello")])]
+    assert texts_of(anthropic_request([USER, ANSWER, native, ANSWER]))[2] == ("user", [note("late")])
 
 
 @pytest.mark.parametrize("request_", [{}, {"messages": "x"}, {"messages": ["x"]}])

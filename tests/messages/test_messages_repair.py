@@ -276,10 +276,33 @@ def test_a_result_without_an_id_answers_the_call_before_it() -> None:
     assert changes == [(2, "result-id-missing")]
 
 
-def test_late_system_messages_go_to_the_end_of_the_first_ones() -> None:
+def test_a_system_message_stays_where_it_was_said() -> None:
     first, late = {"role": "system", "content": "1"}, {"role": "developer", "content": "2"}
-    messages, _ = story(first, USER, calling(call()), late, result())
-    assert messages == [first, late, USER, calling(call()), result()]
+    messages, changes = story(first, USER, ANSWER, late, late, "", USER, late)
+    assert messages == [first, USER, ANSWER, late, late, USER, late]
+    assert changes == [(5, "message-not-a-dict")]
+
+
+def test_results_that_a_system_message_parts_from_their_calls_move_before_it() -> None:
+    late = {"role": "system", "content": "1"}
+    calls = calling(call("a"), call("b"), call("c"))
+    nameless = {"role": "tool", "content": "done"}
+    messages, changes = story(USER, calls, result("a"), late, result("b"), nameless, ANSWER)
+    assert messages == [USER, calls, result("a"), result("b"), {**nameless, "tool_call_id": "c"}, late, ANSWER]
+    assert changes == [(4, "result-late"), (5, "result-id-missing")]
+
+
+def test_two_users_with_a_system_message_between_them_get_a_line_of_the_assistant() -> None:
+    late = {"role": "system", "content": "1"}
+    messages, changes = story(USER, late, USER)
+    assert messages == [USER, late, {"role": "assistant", "content": NO_REPLY}, USER]
+    assert changes == [(2, "repeated-role")]
+
+
+def test_two_answers_with_a_system_message_between_them_are_two() -> None:
+    conversation = [USER, ANSWER, {"role": "system", "content": "go on"}, ANSWER]
+    assert repair(conversation).messages == conversation
+    assert repair([*conversation, ANSWER]).messages[:3] == conversation[:3]
 
 
 def test_arguments_that_are_no_object_stay_readable() -> None:

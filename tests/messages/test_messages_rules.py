@@ -74,8 +74,6 @@ EXAMPLES: list[tuple[str, Any, int]] = [
     ("role-missing", [USER, {"content": "hi"}], 1),
     ("role-missing", [USER, {"role": None, "content": "hi"}], 1),
     ("role-unknown", [USER, {"role": "function", "content": "hi"}], 1),
-    ("system-not-first", [USER, {"role": "system", "content": "late"}], 1),
-    ("system-not-first", [USER, ANSWER, {"role": "developer", "content": "late"}, USER], 2),
     ("first-not-user", [ANSWER, USER], 0),
     ("first-not-user", [{"role": "system", "content": "x"}, ANSWER], 1),
     ("repeated-role", [USER, USER], 1),

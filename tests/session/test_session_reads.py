@@ -68,13 +68,15 @@ def test_a_session_that_reads_messages_for_their_id_would_be_noticed(
     assert len(decoded) > TURNS
 
 
-def test_the_newest_message_is_a_live_one_of_the_owner_and_no_system_message() -> None:
+def test_the_newest_message_is_a_live_one_of_the_owner_and_not_the_system_prompt() -> None:
     store = open_store(":memory:")
     assert store.newest("talk") is None
     said = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
     first, second = store.append("talk", said, owner="ada")
-    store.append("talk", [{"role": "system", "content": "be brief"}], owner="ada")
+    store.append("talk", [{"role": "system", "content": "be brief"}], owner="ada", prompt=True)
     assert store.newest("talk", owner="ada") == second
+    (third,) = store.append("talk", [{"role": "system", "content": "be brief"}], owner="ada")
+    assert store.newest("talk", owner="ada") == third
     assert store.newest("talk") is None
     store.fork("talk", before=second, owner="ada")
     assert store.newest("talk", owner="ada") == first

@@ -172,6 +172,18 @@ def test_unread_results_are_put_back_as_they_were(folded: Any) -> None:
     assert texts(window)[-1].endswith("Full. Full.")
 
 
+def test_an_unread_system_message_is_put_back_at_its_place(opened: Any, answer: Callable[..., Any]) -> None:
+    late = {"role": "system", "content": "The user has closed the file."}
+    session: Session = opened(engine=Scripted(lambda m: [m[0], m[-2]]), system=PROMPT)
+    session.add({"role": "user", "content": "One." * 200}, {"role": "system", "content": "Read long ago."})
+    session.request()
+    session.record(answer("Two."))
+    session.add(NEWEST, late)
+    report = session.compress()
+    assert (report.status, report.reason) == ("folded", results.UNREAD_MISSING)
+    assert session.window == [{"role": "system", "content": PROMPT}, NEWEST, late]
+
+
 def test_results_that_were_read_may_be_shortened_or_dropped(folded: Any) -> None:
     def shorten(messages: list[Message]) -> list[Message]:
         return [messages[0], *messages[11:13], {**messages[13], "content": "Short."}, *messages[15:]]

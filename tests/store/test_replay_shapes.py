@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pytest
 from hypothesis import assume, given, settings, strategies as st
 
-from leporello.messages import is_system
+from leporello.messages import is_system, leading_systems
 from leporello.store import Store, open_store
 from leporello.testing.conversations import conversation
 from leporello.testing.strategies import valid_conversations
@@ -21,8 +21,8 @@ Messages: TypeAlias = list[dict[str, Any]]
 CLEARED = "[Old tool output cleared to save context space]"
 
 
-def a_conversation(turns: int = 60) -> Messages:
-    return conversation(7, turns=turns, system=True, payload=300)
+def a_conversation(turns: int = 60, *, system_inside: bool = False) -> Messages:
+    return conversation(7, turns=turns, system=True, payload=300, system_inside=system_inside)
 
 
 def numbered(count: int, word: str = "new") -> Messages:
@@ -30,7 +30,7 @@ def numbered(count: int, word: str = "new") -> Messages:
 
 
 def body(messages: Messages) -> Messages:
-    return [m for m in messages if not is_system(m)]
+    return messages[leading_systems(messages) :]
 
 
 def after_a_turn(messages: Messages) -> Messages:
@@ -138,9 +138,11 @@ def test_a_replay_adds_nothing(shape: str, full: bool) -> None:
     assert_stored(store, NOTHING[shape](messages), added=0, superseded=0, full=full)
 
 
+@pytest.mark.parametrize("inside", [False, True], ids=["", "system messages inside"])
 @pytest.mark.parametrize("shape", NOTHING)
-def test_a_replay_adds_what_follows_it(shape: str) -> None:
-    messages = a_conversation()
+def test_a_replay_adds_what_follows_it(shape: str, inside: bool) -> None:
+    messages = a_conversation(system_inside=inside)
+    assert inside == any(is_system(message) for message in body(messages))
     store = stored(messages)
     assert_stored(store, [*NOTHING[shape](messages), *numbered(3)], added=3, superseded=0)
     assert [m.message for m in store.messages("c")] == [*body(messages), *numbered(3)]
@@ -262,8 +264,42 @@ def test_a_system_message_is_stored_once_per_text() -> None:
     store = stored(messages)
     assert_stored(store, other, added=1, superseded=0)
     assert_stored(store, messages, added=0, superseded=0)
-    assert_stored(store, [*messages[:2], messages[0], *messages[2:]], added=0, superseded=0)
+    assert_stored(store, [messages[0], *messages], added=0, superseded=0)
     assert sum(m.system for m in store.messages("c", system=True)) == 2
+
+
+def test_the_words_of_the_system_prompt_in_the_middle_are_a_message_of_their_own() -> None:
+    messages = a_conversation(4)
+    store = stored(messages)
+    repeated = [*messages[:2], messages[0], *messages[2:]]
+    assert_stored(store, repeated, added=1, superseded=0)
+    assert_stored(store, repeated, added=0, superseded=0)
+    assert [row.message for row in store.messages("c")] == repeated[1:]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_list_without_its_beginning_may_begin_with_a_system_message_of_the_middle(full: bool) -> None:
+    messages = a_conversation(8)
+    late = {"role": "system", "content": "From now on be brief."}
+    at = next(n for n, message in enumerate(messages) if n > 8 and message["role"] == "user")
+    said = [*messages[:at], late, *messages[at:]]
+    store = stored(said)
+    for prompt in ([], messages[:1]):
+        assert_stored(store, [*prompt, *said[at:]], added=0, superseded=0, full=full)
+    assert [row.message for row in store.messages("c") if row.role == "system"] == [late]
+
+
+def test_a_system_message_that_was_stored_without_a_place_gets_one_when_it_is_shown_there() -> None:
+    """As earlier versions stored all of them; the row from then stays as it is."""
+    messages = a_conversation(4)
+    late = {"role": "system", "content": "From now on be brief."}
+    store = stored(messages)
+    store.append("c", [late], prompt=True)
+    said = [*messages[:4], late, *messages[4:]]
+    assert_stored(store, messages, added=0, superseded=0)
+    assert_stored(store, said, added=1, superseded=0)
+    assert_stored(store, said, added=0, superseded=0, full=True)
+    assert [row.message for row in store.messages("c")] == said[1:]
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -340,3 +340,9 @@ def test_the_example_in_the_documentation_is_true() -> None:
         env={"PYTHONIOENCODING": "utf-8"},
     )
     assert run.stdout == told
+
+
+def test_what_a_system_message_in_the_middle_demands_is_kept() -> None:
+    demand = {"role": "system", "content": "From now on you must never push to the branch release-41."}
+    messages = [user("Please fix the build."), assistant("It is fixed."), demand, user("Go on."), assistant("Done.")]
+    assert any("release-41" in line for line in parse(extract_summary(messages, budget_tokens=600)).constraints)

@@ -120,6 +120,7 @@ def codex_session() -> list[dict[str, Any]]:
         item(7, {"type": "custom_tool_call", "name": "apply_patch", "input": "*** Begin", "call_id": "c2"}),
         item(8, {"type": "function_call_output", "call_id": "c1", "output": {"content": "a.py", "success": True}}),
         item(9, {"type": "custom_tool_call_output", "call_id": "c2", "output": "ok"}),
+        item(9, said("developer", "The sandbox is read-only now.")),
         item(10, {"message": "Files were listed."}, "compacted"),
         item(11, said("assistant", "There is a.py.")),
     ]
@@ -263,10 +264,11 @@ def test_codex_items_are_read_and_events_are_not(tmp_path: Path) -> None:
         ("assistant", "I list them."),
         ("tool", "a.py"),
         ("tool", "ok"),
+        ("system", "The sandbox is read-only now."),
         ("assistant", "There is a.py."),
     ]
     assert [call.name for call in tool_calls_of(transcript.messages[2])] == ["shell", "apply_patch"]
-    assert (transcript.compactions[0].at, transcript.compactions[0].summary) == (5, "Files were listed.")
+    assert (transcript.compactions[0].at, transcript.compactions[0].summary) == (6, "Files were listed.")
     assert transcript.model == "gpt-5.5"
 
 

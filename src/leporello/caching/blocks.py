@@ -13,7 +13,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from leporello.caching.markers import BREAKPOINT, CACHE_CONTROL
-from leporello.messages import fingerprint, is_system, role_of
+from leporello.messages import fingerprint, role_of
 from leporello.messages.blocks import can_carry_marker
 from leporello.tokens import count_message, count_tools
 
@@ -54,7 +54,7 @@ def blocks_of(messages: Sequence[Any], tools: Sequence[Any] | None = None, syste
     row = _row([_piece({"tool": _unmarked(tool)}, tool) for tool in listed], count_tools(listed))
     if system:
         row += _message_blocks({"role": "system", "content": system})
-    for message in [*filter(is_system, messages), *(m for m in messages if not is_system(m))]:
+    for message in messages:
         row += _message_blocks(message)
     return row
 

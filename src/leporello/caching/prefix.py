@@ -8,7 +8,7 @@ from itertools import compress, count
 from operator import is_not
 from typing import TYPE_CHECKING, Any, Final
 
-from leporello.messages import fingerprint, is_system
+from leporello.messages import fingerprint, leading_systems
 from leporello.tokens import count_message, count_tools
 
 if TYPE_CHECKING:
@@ -118,9 +118,10 @@ class PrefixTracker:
             return "model changed"
         if opening.tools != before.tools:
             return "tools changed"
-        if opening is not before or (same < min(known, given) and is_system(self._messages[same])):
+        edited = same < min(known, given)
+        if opening is not before or (edited and same < leading_systems(self._messages)):
             return "system prompt changed"
-        if same < min(known, given):
+        if edited:
             return "history rewritten" if given < known else "message edited"
         return "grew" if given > known else "cut back" if given < known else "unchanged"
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from leporello.compressor.boundaries import Boundaries, find_boundaries, newest
 from leporello.compressor.prune import prune
-from leporello.messages import Message, is_system, unread_start
+from leporello.messages import Message, leading_systems, unread_start
 from leporello.summary.masking import MOST_MASKED, zone_start
 from leporello.summary.payloads import shorten
 from leporello.summary.squeeze import PAYLOAD_LIMITS, squeeze, squeeze_unread
@@ -140,9 +140,8 @@ class _Making:
         def short(place: int, limit: int) -> Message:
             return shorten(kept[place], limit)
 
-        foldable = [
-            place for place, index in enumerate(indexes) if index != self._user and not is_system(self._messages[index])
-        ]
+        prompt = leading_systems(self._messages)
+        foldable = [place for place, index in enumerate(indexes) if index >= prompt and index != self._user]
         read = [place for place in foldable if indexes[place] < self._unread]
         squeezed = squeeze(kept, read, limit, room.wanted, self._sizes, short)
         if cut_unread:

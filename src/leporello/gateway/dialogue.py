@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.errors import StoreError
 from leporello.llm.errors import classify
-from leporello.messages import fingerprint, tool_calls_of
+from leporello.messages import fingerprint, last_speaker, leading_systems, tool_calls_of
 from leporello.session.answers import INCOMPLETE
 from leporello.session.dialects import requests_in
 from leporello.session.opening import switched
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.session.answers import Answered
     from leporello.session.conversation import Conversation
+    from leporello.session.lines import Line
     from leporello.session.opening import Opened
 
 
@@ -74,7 +75,7 @@ class Dialogue:
             self._conversation.retract_answer()
         if asked.systems is not None:
             self._preface(asked.systems)
-        self._conversation.add(asked.new)
+        self._conversation.add(asked.new[self._heard_systems(asked.new) :])
         self._check_stored("the conversation cannot be stored at the moment.", "Nothing was sent; try again.")
         return self._request(asked.tools) if asked.last else None
 
@@ -135,6 +136,17 @@ class Dialogue:
             self._conversation.replace_system_messages(systems)
             self._systems = spoken
 
+    def _heard_systems(self, new: Sequence[Message]) -> int:
+        """Return how many system messages at the front of new ones stand at the end of the window already.
+
+        They carry no mark, so those behind the last known message come again when an answer is asked for again.
+        """
+        window = self._conversation.window
+        end = _spoken(_said(window.lines[max(window.systems(), last_speaker(window.messages) + 1) :]))
+        here = _spoken(new[: leading_systems(new)])
+        same = [one == other for one, other in zip(end, here, strict=False)]
+        return same.index(False) if False in same else len(same)
+
     def _switch(self, model: str) -> None:
         if model == self._conversation.route.model:
             return
@@ -148,8 +160,11 @@ class Dialogue:
 
 def _first_said(conversation: Conversation) -> list[Message]:
     """Return the system messages as they were said: a compaction may have written its note behind one."""
-    systems = conversation.window.lines[: conversation.window.systems()]
-    return [line.said[0].message if line.said else line.message for line in systems]
+    return _said(conversation.window.lines[: conversation.window.systems()])
+
+
+def _said(lines: Sequence[Line]) -> list[Message]:
+    return [line.said[0].message if line.said else line.message for line in lines]
 
 
 def _spoken(messages: Sequence[Message]) -> list[str]:

@@ -32,7 +32,7 @@ from leporello.lcm.tools import SCHEMAS, Toolbox
 from leporello.lcm.view import choose_tail
 from leporello.lcm.window import Held
 from leporello.lcm.writing import Allowance, Writer
-from leporello.messages import Message, repair, role_of, unread_start
+from leporello.messages import Message, leading_systems, repair, unread_start
 from leporello.redact import redact
 from leporello.store import FOLD, Branch, Request
 from leporello.summary import Summariser
@@ -185,7 +185,8 @@ class LCMEngine(ContextEngine):
 
     def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Tell whether anything stands before the tail."""
-        held = [Held(message=m, ids=()) for m in repair(messages).messages if role_of(m) not in ("system", "developer")]
+        valid = repair(messages).messages
+        held = [Held(message=message, ids=()) for message in valid[leading_systems(valid) :]]
         unread = unread_start([one.message for one in held])
         tail = choose_tail(held, Sizes(), unread=unread, budget=self._budgets.tail, room=None)
         return len(tail.kept) < len(held)

@@ -22,6 +22,7 @@ from leporello.lcm.dag import (
     with_files,
 )
 from leporello.lcm.writing import REMAKE, SMALLEST_TEXT
+from leporello.messages import is_system
 from leporello.summary.blocks import block_tokens
 from leporello.tokens import count_text
 
@@ -231,4 +232,4 @@ def _asking(store: Store, owner: str, leaf: Sequence[Piece]) -> list[Stored]:
     if not leaf or leaf[0].stored.role != "tool":
         return []
     before = store.neighbours([leaf[0].stored.id], before=_MOST_RESULTS, after=0, owner=owner)
-    return [row for row in before if row.role != "tool"][-1:]
+    return [row for row in before if row.role != "tool" and not is_system(row.message)][-1:]

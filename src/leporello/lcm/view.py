@@ -15,7 +15,7 @@ from leporello.messages import (
     fingerprint,
     groups,
     is_cut,
-    is_system,
+    leading_systems,
     repair,
     role_of,
     text_of,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class View:
-    """The host's list: valid as a whole, and taken apart into system messages and the rest without derived ones.
+    """The host's list: valid as a whole, and taken apart into the system prompt and the rest without derived ones.
 
     `origins` are all messages of the valid list, each with the stored ones it stands for; `unread` is the index in
     `held` from which on the model has read nothing.
@@ -59,10 +59,11 @@ def view(
     newest = max((i for i, m in enumerate(valid) if role_of(m) == "user" and not derived[i]), default=-1)
     folded = set(covered)
     first_unread, unread = unread_start(valid), 0
+    prompt = leading_systems(valid)
     systems: list[Held] = []
     held: list[Held] = []
     for index, (message, places, ids) in enumerate(zip(valid, origins, ids_of, strict=True)):
-        if is_system(message):
+        if index < prompt:
             noted = bool(ids) and ids[0] in stored and text_of(message) != text_of(stored[ids[0]].message)
             systems.append(Held(message=message, ids=ids[:1], shown=noted))
             continue

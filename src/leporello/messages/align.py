@@ -6,7 +6,7 @@ from bisect import bisect
 from collections import defaultdict, deque
 from typing import TYPE_CHECKING, Any
 
-from leporello.messages.types import Message, is_system, role_of
+from leporello.messages.types import Message, leading_systems, role_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -18,7 +18,8 @@ def align(originals: Sequence[Any], valid: Sequence[Message]) -> list[tuple[int,
     """Return for each valid message the places of the originals it was made of.
 
     An original that came through whole is the same object. Between two of those, as many of the rest as possible belong
-    to the repaired messages there, by role and in order; what is still left over belongs to the message before it.
+    to the repaired messages there, by role and in order; what is still left over belongs to the message before it, but
+    nothing to the system prompt.
     """
     places: dict[int, deque[int]] = defaultdict(deque)
     for place, original in enumerate(originals):
@@ -31,9 +32,10 @@ def align(originals: Sequence[Any], valid: Sequence[Message]) -> list[tuple[int,
             found[indexes[repaired]].append(several[original])
     owners = sorted((place, index) for index, sources in enumerate(found) for place in sources)
     taken = {place for place, _ in owners}
-    for place in (place for place in left if place not in taken and not is_system(originals[place])):
+    prompts, shown = leading_systems(originals), leading_systems(valid)
+    for place in (place for place in left if place not in taken and place >= prompts):
         before = owners[bisect(owners, (place, 0)) - 1][1] if owners and owners[0][0] < place else None
-        if before is not None and not is_system(valid[before]):
+        if before is not None and before >= shown:
             found[before].append(place)
     return [tuple(sorted(sources)) for sources in found]
 

@@ -17,7 +17,6 @@ TOO_DEEP: Final = "too-deep"
 
 ROLE_MISSING: Final = "role-missing"
 ROLE_UNKNOWN: Final = "role-unknown"
-SYSTEM_NOT_FIRST: Final = "system-not-first"
 FIRST_NOT_USER: Final = "first-not-user"
 REPEATED_ROLE: Final = "repeated-role"
 NAME_NOT_TEXT: Final = "name-not-text"
@@ -91,7 +90,6 @@ RULES: Final = _table(
         TOO_DEEP: "a value is nested more than 100 levels deep, or holds itself",
         ROLE_MISSING: "a message has no role",
         ROLE_UNKNOWN: "the role is none of system, developer, user, assistant, tool",
-        SYSTEM_NOT_FIRST: "a system message stands behind another message",
         FIRST_NOT_USER: "the first message after the system messages is not from the user",
         REPEATED_ROLE: "two user messages, or two assistant messages, stand side by side",
         CONTENT_MISSING: "a system, user or tool message has no content",

@@ -4,6 +4,10 @@ What Anthropic's format cannot say (names, timestamps, unknown fields, the exact
 residue; with it the way back gives equal messages, without it equal ones in canonical form. What OpenAI's format cannot
 say (the order of calls between texts, `is_error`, `caller`) stays with the message in a private note, which leads back
 to equal blocks.
+
+The system prompt is the field `system`. A system message behind it stays at its place: as the marked text of the user's
+turn that it stands in, which every model takes. One that came in Anthropic's format was sent to a model that takes the
+role `system`, and goes out like that again where the API allows it: at the end of a turn of the user.
 """
 
 from __future__ import annotations
@@ -24,21 +28,25 @@ from leporello.messages.blocks import (
     tool_result_of,
     tool_use_of,
 )
+from leporello.messages.fixed import SYSTEM_TEXT
 from leporello.messages.identity import fingerprint, without_private
 from leporello.messages.rules import is_thinking, refusal_of
 from leporello.messages.types import (
     ANTHROPIC_NOTE,
-    SYSTEM_ROLES,
     THINKING_TYPES,
     Message,
     Part,
     is_system,
+    leading_systems,
     role_of,
 )
 from leporello.messages.values import parse_arguments
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_NATIVE = "native"  # in the note: this system message stood among the messages of an Anthropic request
+_NATIVE_FIELDS = ("clear_at", "output_config")
 
 
 def to_anthropic(messages: Sequence[Message]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -52,36 +60,89 @@ def to_anthropic(messages: Sequence[Message]) -> tuple[dict[str, Any], dict[str,
 
 def anthropic_request(messages: Sequence[Message]) -> dict[str, Any]:
     """Return the Anthropic request alone, for whoever does not need the way back."""
-    system: list[Any] = []
-    converted: list[Message] = []
-    results: list[Any] | None = None  # the open message that holds tool results
-    for index, message in enumerate(messages):
-        role, path = role_of(message), f"messages[{index}]"
-        if role in SYSTEM_ROLES:
-            system += _system_blocks(message)
+    front = leading_systems(messages)
+    system = [block for message in messages[:front] for block in _blocks(_content(message))]
+    turns = _Turns()
+    for index in range(front, len(messages)):
+        message, path = messages[index], f"messages[{index}]"
+        role = role_of(message)
+        if is_system(message):
+            turns.system(message, native=_is_native(messages, index))
         elif role == "tool":
-            if results is None:
-                results = []
-                converted.append({"role": "user", "content": results})
-            results.append(tool_result_of(message, path))
-        elif role == "user" and results is not None:
-            results += _blocks(_user_content(message))
-            results = None
+            turns.result(tool_result_of(message, path))
         elif role == "user":
-            converted.append({"role": "user", "content": _user_content(message)})
+            turns.user(_content(message))
         elif role == "assistant":
-            results = None
-            converted.append({"role": "assistant", "content": _assistant_content(message, path)})
+            turns.assistant(_assistant_content(message, path))
         else:
             raise MessageError(f"a message of role {role!r} cannot be converted; repair() mends it", path=path)
-    return {"system": system, "messages": converted} if system else {"messages": converted}
+    return {"system": system, "messages": turns.messages} if system else {"messages": turns.messages}
 
 
-def _system_blocks(message: Message) -> list[Any]:
-    return _blocks(_marked(message, _converted(message.get("content"))))
+class _Turns:
+    """The messages of a request: all that stands between two answers is one message of the user, as far as it can be.
+
+    The user speaks once in it, and tool results come first.
+    """
+
+    def __init__(self) -> None:
+        self.messages: list[Message] = []
+        self._open = False  # whether the newest message is the user's and takes more
+        self._spoken = False  # whether the user has spoken in it
+
+    def result(self, block: Any) -> None:
+        """Add a tool result."""
+        self._add([block], begins=self._spoken)
+
+    def user(self, content: Any) -> None:
+        """Add what the user said: alone as it is, or behind what stands in the turn already."""
+        self._add(content, begins=self._spoken)
+        self._spoken = True
+
+    def system(self, message: Message, *, native: bool) -> None:
+        """Add a system message: as text of the turn, or by its role when it ends one."""
+        if not native or not self.messages or (not self._open and self.messages[-1]["role"] != "system"):
+            self._add([_marked_as_system(block) for block in _blocks(_content(message))])
+            return
+        fields = {key: message[key] for key in _NATIVE_FIELDS if key in message}
+        if self.messages[-1]["role"] == "system":  # two of them side by side are refused
+            before = self.messages.pop()
+            joined = [*_blocks(before["content"]), *_blocks(_content(message))]
+            self.messages.append({**before, **fields, "content": joined})
+        else:
+            self.messages.append({"role": "system", "content": _content(message), **fields})
+        self._open = False
+
+    def assistant(self, content: Any) -> None:
+        """Add an answer, which ends the turn."""
+        self.messages.append({"role": "assistant", "content": content})
+        self._open = False
+
+    def _add(self, content: Any, *, begins: bool = False) -> None:
+        if self._open and not begins:
+            last = self.messages[-1]
+            last["content"] = [*_blocks(last["content"]), *_blocks(content)]
+            return
+        self.messages.append({"role": "user", "content": content})
+        self._open, self._spoken = True, False
 
 
-def _user_content(message: Message) -> Any:
+def _is_native(messages: Sequence[Message], index: int) -> bool:
+    """Tell whether a system message came by its role and nothing but others like it stands between it and an answer."""
+    for message in messages[index:]:
+        if role_of(message) == "assistant":
+            break
+        if not is_system(message) or not note_of(message).get(_NATIVE):
+            return False
+    return True
+
+
+def _marked_as_system(block: Any) -> Any:
+    text = block.get("text") if isinstance(block, dict) and block.get("type") == "text" else None
+    return {**block, "text": SYSTEM_TEXT.format(text)} if isinstance(text, str) else block
+
+
+def _content(message: Message) -> Any:
     return _marked(message, _converted(message.get("content")))
 
 
@@ -147,15 +208,28 @@ def _in_order(message: Message, blocks: list[Any], uses: list[Any]) -> list[Any]
 
 def _residue(messages: Sequence[Message], back: list[Message]) -> dict[str, Any]:
     """Return the originals that the way back does not give, each guarded by what it does give in their place."""
-    systems = [message for message in messages if is_system(message)]
-    others = [message for message in messages if not is_system(message)]
-    originals = [[message] for message in others]
-    if systems:
-        originals.insert(0, systems)
+    originals = _sharing(messages)
     if len(originals) != len(back):
         return {"originals": [_entry(0, back, list(messages))]}
     lost = [_entry(at, [new], old) for at, (new, old) in enumerate(zip(back, originals, strict=True)) if [new] != old]
     return {"originals": lost}
+
+
+def _sharing(messages: Sequence[Message]) -> list[list[Message]]:
+    """Return the messages in groups of which the way back makes one: the system prompt, and what a turn joins."""
+    front = leading_systems(messages)
+    shared: list[list[Message]] = [list(messages[:front])] if front else []
+    takes_more = spoken = False
+    for message in messages[front:]:
+        role = role_of(message)
+        joins = is_system(message) or (role == "user" and not spoken)
+        if takes_more and joins:
+            shared[-1].append(message)
+        else:
+            shared.append([message])
+            takes_more, spoken = is_system(message) or role == "user", False
+        spoken = spoken or role == "user"
+    return shared
 
 
 def _entry(at: int, given: list[Message], originals: list[Message]) -> dict[str, Any]:
@@ -213,6 +287,8 @@ def _alone(content: Any) -> Any:
 
 
 def _messages_of(message: Message) -> list[Message]:
+    if is_system(message):
+        message = {**message, ANTHROPIC_NOTE: {_NATIVE: True}}
     content = message.get("content")
     if not isinstance(content, list):
         return [dict(message)]
@@ -245,12 +321,23 @@ def _is(block: Any, kind: str) -> bool:
 def canonical(messages: Sequence[Message]) -> list[Message]:
     """Return what a conversation says, in the one form that survives the way to Anthropic's format and back.
 
-    One system message; role, content, calls and ids only; text alone rather than a single part; arguments without
-    needless space and with sorted keys; no cache markers, no private keys.
+    One system prompt, later system messages as text of the user's turn; role, content, calls and ids only; text alone
+    rather than a single part; arguments without needless space and with sorted keys; no cache markers, no private keys.
     """
-    system = [part for message in messages if is_system(message) for part in _canonical_parts(message.get("content"))]
-    rest = [_canonical(message) for message in messages if not is_system(message)]
+    front = leading_systems(messages)
+    system = [part for message in messages[:front] for part in _canonical_parts(message.get("content"))]
+    rest = [_canonical_turn(group) for group in _sharing(messages)[bool(front) :]]
     return [{"role": "system", "content": _alone(system)}, *rest] if system else rest
+
+
+def _canonical_turn(messages: list[Message]) -> Message:
+    if len(messages) == 1 and not is_system(messages[0]):
+        return _canonical(messages[0])
+    parts: list[Part] = []
+    for message in messages:
+        said = _canonical_parts(message.get("content"))
+        parts += [_marked_as_system(part) for part in said] if is_system(message) else said
+    return {"role": "user", "content": _alone(parts)}
 
 
 def _canonical(message: Message) -> Message:

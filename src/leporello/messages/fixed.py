@@ -14,6 +14,9 @@ STUB_RESULT: Final = "[The result of this call was not recorded.]"
 FIXED_TEXTS: Final = frozenset({FIRST_USER, EMPTY_USER, NO_REPLY, EMPTY_ASSISTANT, BEFORE_SUMMARY, STUB_RESULT})
 SUMMARY_MARK: Final = "[CONTEXT COMPACTION"  # how the summary of a compaction begins, here and in Hermes Agent
 
+SYSTEM_TEXT: Final = "<system_message>\n{}\n</system_message>"
+"""How a system message in the middle is written where only user and assistant can speak."""
+
 UNKNOWN_FUNCTION: Final = "unknown"
 RAW_ARGUMENTS: Final = "_raw"  # arguments that are not a JSON object stand, as they came, under this key
 

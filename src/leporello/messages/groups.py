@@ -1,10 +1,13 @@
-"""What belongs together: a call and its results are one group, any other message is a group by itself."""
+"""What belongs together: a call and its results are one group, any other message is a group by itself.
+
+A system message in the middle belongs to the group that it stands behind; each of the system prompt is one by itself.
+"""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leporello.messages.types import role_of
+from leporello.messages.types import is_system, role_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,7 +27,7 @@ def groups(messages: Sequence[Message]) -> list[Group]:
     found = []
     start = 0
     while start < len(messages):
-        stop = _results_end(messages, start + 1) if _calls(messages[start]) else start + 1
+        stop = _stop(messages, start)
         found.append(Group(start, stop))
         start = stop
     return found
@@ -36,25 +39,35 @@ def group_start(messages: Sequence[Message], index: int) -> int:
     `index` may be the end of the list, which is a cut already.
     """
     _check(messages, index)
-    start = index
-    while start > 0 and start < len(messages) and role_of(messages[start]) == "tool":
+    if index == len(messages):
+        return index
+    first = index
+    while first >= 0 and is_system(messages[first]):
+        first -= 1
+    if first < 0:
+        return index
+    start = first
+    while start > 0 and role_of(messages[start]) == "tool":
         start -= 1
-    return start if start == index or _calls(messages[start]) else index
+    return start if _calls(messages[start]) else first
 
 
 def group_stop(messages: Sequence[Message], index: int) -> int:
     """Return where the group that holds `index` ends: the nearest cut behind it that splits nothing."""
     _check(messages, index)
-    if index == len(messages):
-        return index
-    has_calls = _calls(messages[group_start(messages, index)])
-    return _results_end(messages, index + 1) if has_calls else index + 1
+    return index if index == len(messages) else _stop(messages, group_start(messages, index))
 
 
-def _results_end(messages: Sequence[Message], index: int) -> int:
-    while index < len(messages) and role_of(messages[index]) == "tool":
-        index += 1
-    return index
+def _stop(messages: Sequence[Message], start: int) -> int:
+    """Return where the group that begins here ends."""
+    stop = start + 1
+    if is_system(messages[start]):
+        return stop
+    while stop < len(messages) and role_of(messages[stop]) == "tool" and _calls(messages[start]):
+        stop += 1
+    while stop < len(messages) and is_system(messages[stop]):
+        stop += 1
+    return stop
 
 
 def is_cut(messages: Sequence[Message], index: int) -> bool:

@@ -4,7 +4,8 @@ What is whole stays the same object. User messages are never merged or moved, so
 byte wherever the rules allow it: between two of them stands a fixed line of the assistant. Two assistant messages side
 by side become one, their parts in order. That is how Anthropic reads them anyway, signed thinking blocks stay as they
 were, and no message has to be put into the user's mouth. Only a summary is not joined to calls or thinking blocks: it
-moves in front of the user message before it.
+moves in front of the user message before it. A system message stays where it was said; only results that it parts from
+their calls move in front of it.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from leporello.messages.fixed import BEFORE_SUMMARY, FIRST_USER, NO_REPLY, STUB_
 from leporello.messages.mend import mend
 from leporello.messages.merge import answer_parts, merged
 from leporello.messages.rules import all_violations, is_thinking
-from leporello.messages.types import Message, is_system, role_of, text_of, tool_result
+from leporello.messages.types import Message, is_system, leading_systems, role_of, text_of, tool_result
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +51,7 @@ class _Slot:
 
 @dataclass(kw_only=True)
 class _Turn:
-    """A user or assistant message, and for the latter its calls and their results."""
+    """A user, assistant or system message, and for an assistant's its calls and their results."""
 
     index: int
     message: Message
@@ -76,10 +77,10 @@ def repair(messages: list[Any]) -> Repaired:
         return Repaired(messages=messages, changes=())
     changes: list[Change] = []
     whole = _mended(messages, broken, changes)
-    systems = _systems_first(whole, changes)
-    turns = _Pairing(changes).turns([(i, m) for i, m in whole if not is_system(m)])
-    turns = _taking_turns(turns, len(messages), changes)
-    repaired = systems + [message for turn in turns for message in _flat(turn, changes)]
+    turns = _Pairing(changes).turns(whole)
+    first = leading_systems([turn.message for turn in turns])
+    turns = [*turns[:first], *_taking_turns(turns[first:], len(messages), changes)]
+    repaired = [message for turn in turns for message in _flat(turn, changes)]
     return Repaired(messages=repaired, changes=tuple(sorted(changes, key=lambda change: change.index)))
 
 
@@ -97,22 +98,6 @@ def _mended(messages: list[Any], broken: set[int], changes: list[Change]) -> lis
     return whole
 
 
-def _systems_first(whole: list[tuple[int, Message]], changes: list[Change]) -> list[Message]:
-    """Return the system messages; those that stood later are moved to the end of the first ones."""
-    leading = True
-    systems = []
-    for index, message in whole:
-        if not is_system(message):
-            leading = False
-            continue
-        systems.append(message)
-        if not leading:
-            changes.append(
-                Change(index=index, code=codes.SYSTEM_NOT_FIRST, action="moved to the first system messages")
-            )
-    return systems
-
-
 class _Pairing:
     """Bring every result to its call, and give every call an id of its own."""
 
@@ -123,17 +108,22 @@ class _Pairing:
         self.copies: dict[str, int] = {}
         self.current: _Turn | None = None
         self.open: dict[str, list[_Slot]] = {}  # the current turn's calls, by the id they came with
+        self.parted = False  # whether a system message stands behind the current turn
         self.nameless: list[tuple[int, Message]] = []  # results without an id behind them
         self.waiting: dict[str, list[tuple[_Turn, _Slot]]] = {}  # calls without a result so far
         self.answered: set[str] = set()
 
     def turns(self, messages: list[tuple[int, Message]]) -> list[_Turn]:
-        """Return the turns of a conversation without system messages."""
+        """Return the turns of a conversation; a system message is one by itself and ends no run of results."""
         self.reserved = {call["id"] for _, message in messages for call in message.get("tool_calls") or ()}
         turns = []
         for index, message in messages:
             if role_of(message) == "tool":
                 self._result(index, message)
+                continue
+            if is_system(message):
+                self.parted = True
+                turns.append(_Turn(index=index, message=message))
                 continue
             self._close()
             self.current = self._turn(index, message)
@@ -175,6 +165,8 @@ class _Pairing:
         elif self.current and self.open.get(call_id):
             self.current.take(self.open[call_id].pop(), message)
             self.answered.add(call_id)
+            if self.parted:
+                self._change(index, codes.RESULT_LATE, "moved the result to its call")
         elif self.waiting.get(call_id):
             turn, slot = self.waiting[call_id].pop()
             turn.take(slot, message)
@@ -199,7 +191,7 @@ class _Pairing:
                 self._change(index, codes.RESULT_ID_MISSING, "removed a result without a call")
         for slot in unanswered:
             self.waiting.setdefault(slot.came_as, []).append((turn, slot))
-        self.nameless, self.open, self.current = [], {}, None
+        self.nameless, self.open, self.current, self.parted = [], {}, None, False
 
     def _change(self, index: int, code: str, action: str) -> None:
         self.changes.append(Change(index=index, code=code, action=action))
@@ -215,12 +207,17 @@ def _taking_turns(turns: list[_Turn], end: int, changes: list[Change]) -> list[_
         if not result and turn.message["role"] != "user":
             changes.append(Change(index=turn.index, code=codes.FIRST_NOT_USER, action="added a first line of the user"))
             result.append(_line("user", FIRST_USER, turn.index))
-        elif result and turn.message["role"] == result[-1].message["role"] == "user":
+        elif turn.message["role"] == _spoke_last(result) == "user":
             action = "added a line of the assistant between two user messages"
             changes.append(Change(index=turn.index, code=codes.REPEATED_ROLE, action=action))
             result.append(_line("assistant", NO_REPLY, turn.index))
         result.append(turn)
     return result
+
+
+def _spoke_last(turns: list[_Turn]) -> str:
+    """Return who spoke last, "" when nobody did yet."""
+    return next((turn.message["role"] for turn in reversed(turns) if not is_system(turn.message)), "")
 
 
 def _line(role: str, text: str, index: int) -> _Turn:

@@ -1,9 +1,9 @@
 """What is valid: the rules of OpenAI's chat format, and of the Anthropic request that it converts to.
 
-The rules are strict, so that what passes is accepted everywhere: system messages stand first, then the user speaks,
-user and assistant take turns, all results of a call follow it at once, ids are unique, nothing
-is empty. `codes.RULES` lists every rule. Parts of a type that is not known here belong to some provider and are not
-judged.
+The rules are strict, so that what passes is accepted everywhere: behind the system prompt the user speaks first, user
+and assistant take turns, all results of a call follow it at once, ids are unique, nothing is empty. A system message
+may stand anywhere but between a call and its results; two answers with one between them are two turns. `codes.RULES`
+lists every rule. Parts of a type that is not known here belong to some provider and are not judged.
 """
 
 from __future__ import annotations
@@ -78,8 +78,7 @@ class _Order:
 
     def __init__(self, found: list[Violation]) -> None:
         self.found = found
-        self.previous = ""  # "user", "assistant", or "calls" for an assistant that called tools
-        self.past_system = False
+        self.previous = ""  # "user", "assistant", "calls" for one that called tools, "system" for one behind an answer
         self.ids: set[str] = set()
         self.open: dict[str, list[int]] = {}  # calls whose results may follow now: id -> places
         self.waiting: dict[str, list[int]] = {}  # calls whose results should have been there
@@ -89,13 +88,11 @@ class _Order:
         """Look at the next message."""
         if role == "tool":
             self._result(index, message.get("tool_call_id"))
-            self.past_system = True
             return
         if self.open:
             self._close()
         if role in SYSTEM_ROLES:
-            if self.past_system:
-                self._report(index, codes.SYSTEM_NOT_FIRST)
+            self.previous = "system" if self.previous == "assistant" else self.previous
         elif role in ROLES:
             self._turn(index, role)
             if role == "assistant":
@@ -111,7 +108,6 @@ class _Order:
             self._report(-1, codes.NO_USER)
 
     def _turn(self, index: int, role: str) -> None:
-        self.past_system = True
         if not self.previous and role != "user":
             self._report(index, codes.FIRST_NOT_USER)
         if self.previous == role:

@@ -10,6 +10,9 @@ A message is a plain dict in OpenAI's chat format. All its fields are kept, know
     reasoning_content  on assistants: thinking as plain text (unsigned)
     thinking_blocks    on assistants: thinking as signed blocks, when content is text
 
+The system messages that a list begins with are the system prompt. One behind them is a message like any other and
+stands where it was said.
+
 A part is {"type": "text", "text"}, {"type": "image_url", "image_url": {"url"}}, {"type": "input_audio" | "file" |
 "refusal", ...}, or on assistants {"type": "thinking", "thinking", "signature"} and
 {"type": "redacted_thinking", "data"}.
@@ -22,7 +25,10 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 Message: TypeAlias = dict[str, Any]
 Part: TypeAlias = dict[str, Any]
@@ -53,6 +59,16 @@ def role_of(message: Any) -> str:
 def is_system(message: Any) -> bool:
     """Tell whether this is a system (or developer) message."""
     return role_of(message) in SYSTEM_ROLES
+
+
+def leading_systems(messages: Sequence[Any]) -> int:
+    """Return how many system messages a list begins with: those are the system prompt."""
+    return next((at for at, message in enumerate(messages) if not is_system(message)), len(messages))
+
+
+def last_speaker(messages: Sequence[Any]) -> int:
+    """Return the place of the newest message that is not a system message, -1 without one."""
+    return next((at for at in range(len(messages) - 1, -1, -1) if not is_system(messages[at])), -1)
 
 
 def parts_of(message: Any) -> list[Part]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leporello.messages.types import is_system, role_of
+from leporello.messages.types import leading_systems, role_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,4 +21,4 @@ def unread_start(messages: Sequence[Message]) -> int:
     for index in range(len(messages) - 1, -1, -1):
         if role_of(messages[index]) == "assistant":
             return index + 1
-    return next((index for index, message in enumerate(messages) if not is_system(message)), len(messages))
+    return leading_systems(messages)

@@ -13,7 +13,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leporello.engine import CompactionReport, ContextEngine, normalise_usage
-from leporello.messages import groups, is_system, repair, role_of
+from leporello.messages import groups, leading_systems, repair, role_of
 from leporello.proof.exact_values import content_words, values_in
 from leporello.proof.lines import units_of
 from leporello.summary.masking import masked as cleared
@@ -70,7 +70,7 @@ def masked_and_names(messages: Sequence[Message], budget: int) -> list[Message]:
     """Return masking in 85 % of the room, and in the rest names, each with three words that stood beside it."""
     window = masked(messages, int(budget * _MASKED_SHARE))
     said = names_and_words(messages, max(0, budget - count_messages(window)))
-    systems = sum(map(is_system, window))
+    systems = leading_systems(window)
     return [*window[:systems], *said, *window[systems:]]
 
 
@@ -180,8 +180,8 @@ def _fitting(
     messages: list[Message], budget: int, shorter: Callable[[Message], Message] | None = None
 ) -> list[Message]:
     """Return the newest groups within a budget, behind the system prompt and the newest message of the user."""
-    systems = [message for message in messages if is_system(message)]
-    rest = [message for message in messages if not is_system(message)]
+    first = leading_systems(messages)
+    systems, rest = messages[:first], messages[first:]
     asked = max((at for at, message in enumerate(rest) if role_of(message) == "user"), default=-1)
     question = rest[asked : asked + 1] if asked >= 0 else []
     left = budget - count_messages(systems) - count_messages(question)

@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, NamedTuple
 
-from leporello.messages import is_system, role_of
+from leporello.messages import leading_systems, role_of
 from leporello.proof.exact_values import KINDS, Kind, content_words, error_texts, files_in, values_in
 from leporello.proof.lines import Units, commands_in, units_of, written_units
 from leporello.tokens import count_message
@@ -109,8 +109,8 @@ class Cut:
     @cached_property
     def needs(self) -> list[Need]:
         """The needed values, in the order in which they are written."""
-        past = Units.of(message for message in self._before if not is_system(message))
-        constant = Units.of(message for message in self._before if is_system(message))
+        prompt = leading_systems(self._before)
+        past, constant = Units.of(self._before[prompt:]), Units.of(self._before[:prompt])
         errors = set(error_texts("\n".join(past.units)))
         commands = commands_in(self._before)
         shown: list[str] = []

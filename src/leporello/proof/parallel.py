@@ -8,7 +8,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from leporello.messages import is_system
+from leporello.messages import leading_systems
 from leporello.proof.figures import Figures
 from leporello.proof.probes import probes_of
 from leporello.proof.replay import RECORDED, Policy, Run, Settings, cuts_of, replay, said
@@ -80,7 +80,7 @@ def _join(parts: Sequence[Transcript], tokens: int) -> Transcript:
     compactions: list[Compaction] = []
     size = 0
     for number, part in enumerate(parts):
-        said_here = [message for message in part.messages if not number or not is_system(message)]
+        said_here = part.messages[leading_systems(part.messages) if number else 0 :]
         dropped = len(part.messages) - len(said_here)
         compactions += [replace(one, at=max(0, one.at - dropped) + len(messages)) for one in part.compactions]
         for message in said_here:

@@ -13,7 +13,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
-from leporello.messages import is_system, role_of, text_of
+from leporello.messages import leading_systems, role_of, text_of
 from leporello.plugins import dispatch
 from leporello.proof.exact_values import content_words, values_in
 from leporello.proof.lines import Units, units_of
@@ -117,11 +117,10 @@ class _Spot:
 
 
 def _spots(messages: Sequence[Message]) -> Iterator[_Spot]:
-    for at, message in enumerate(messages):
-        if not is_system(message):
-            for unit in units_of(message):
-                short = unit if len(unit) <= _LONGEST_SPOT else unit[:_LONGEST_SPOT].rsplit(maxsplit=1)[0]
-                yield _Spot(at=at, text=short, words=frozenset(content_words(short)))
+    for at in range(leading_systems(messages), len(messages)):
+        for unit in units_of(messages[at]):
+            short = unit if len(unit) <= _LONGEST_SPOT else unit[:_LONGEST_SPOT].rsplit(maxsplit=1)[0]
+            yield _Spot(at=at, text=short, words=frozenset(content_words(short)))
 
 
 _LONGEST_SPOT = 4_000

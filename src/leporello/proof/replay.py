@@ -17,7 +17,7 @@ from leporello.caching.blocks import Block, blocks_of
 from leporello.config import Config
 from leporello.engine import ContextEngine
 from leporello.events import CompactionFinished, Event
-from leporello.messages import is_system, role_of, text_of
+from leporello.messages import leading_systems, role_of, text_of
 from leporello.messages.types import THINKING_TYPES
 from leporello.proof import baselines
 from leporello.proof.costs import Costs, request_cost
@@ -195,7 +195,7 @@ class _Replay:
 
     def run(self, probes: Sequence[Probe]) -> Run:
         """Go through the conversation, then ask the probes."""
-        systems = sum(1 for _ in _leading_systems(self.messages))
+        systems = leading_systems(self.messages)
         store = open_store(":memory:")
         try:
             with self._opened(store, _system(self.messages[:systems])) as session:
@@ -330,7 +330,7 @@ def configured(settings: Settings) -> Config:
 def _recorded(transcript: Transcript, messages: list[Message], settings: Settings, cuts: Sequence[Cut]) -> Run:
     """Look at the summaries that the log's own compactions wrote; what was attached beside them is not counted."""
     summaries = {one.at: one.summary for one in transcript.compactions}
-    systems = list(_leading_systems(messages))
+    systems = messages[: leading_systems(messages)]
     looked = []
     for cut in (cut for cut in cuts if summaries.get(cut.at)):
         window: list[Message] = [*systems, {"role": "user", "content": summaries[cut.at]}]
@@ -344,11 +344,6 @@ def _recorded(transcript: Transcript, messages: list[Message], settings: Setting
         costs=Costs(model=settings.model, provider=settings.provider),
         cuts=looked,
     )
-
-
-def _leading_systems(messages: Sequence[Message]) -> list[Message]:
-    stop = next((at for at, message in enumerate(messages) if not is_system(message)), len(messages))
-    return list(messages[:stop])
 
 
 def _system(systems: Sequence[Message]) -> str | None:

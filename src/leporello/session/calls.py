@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from leporello.messages import call_ids_of, role_of
+from leporello.messages import call_ids_of, is_system, role_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,7 +69,7 @@ def add_lines(conversation: Conversation, new: Sequence[Line]) -> None:
                 late[stubs.pop(call_id)] = line
                 continue
         added.append(line)
-        if line.role != "tool":
+        if line.role != "tool" and not is_system(line.message):
             waiting = set(call_ids_of(line.message))
         elif call_id:
             waiting.discard(call_id)
@@ -85,6 +85,8 @@ def open_calls_of(messages: Sequence[Message]) -> set[str]:
     """Return the ids of the newest answer's calls that have no result yet."""
     answered: set[str] = set()
     for message in reversed(messages):
+        if is_system(message):
+            continue
         if role_of(message) != "tool":
             return {id_ for id_ in call_ids_of(message) if id_ not in answered}
         answered.add(_answered_call(message))

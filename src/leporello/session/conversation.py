@@ -16,7 +16,16 @@ from leporello.caching import PrefixTracker, tools_within_limit
 from leporello.engine import CompactionReport
 from leporello.errors import ContextTooLongError, EngineError, MessageError, SessionError, StoreError
 from leporello.events import CompactionFinished, CompactionStarted, Notice
-from leporello.messages import copied, copied_as_text, is_system, role_of, text_of, tool_calls_of, tool_result
+from leporello.messages import (
+    copied,
+    copied_as_text,
+    is_system,
+    last_speaker,
+    role_of,
+    text_of,
+    tool_calls_of,
+    tool_result,
+)
 from leporello.messages.types import ROLES
 from leporello.prices import cost
 from leporello.redact import logger, redact
@@ -271,7 +280,7 @@ class Conversation:
         first = lines[0] if self.window.systems() else None
         if first is not None and text in [text_of(message) for message in (first.message, *first.said_messages)]:
             return
-        said = Said(message={"role": "system", "content": text})
+        said = Said(message={"role": "system", "content": text}, prompt=bool(lines))
         line = line_of(said.message, said=[said])
         if not lines:
             self.persistence.unspoken = [said]
@@ -282,7 +291,7 @@ class Conversation:
 
     def replace_system_messages(self, systems: Sequence[Message]) -> None:
         """Let the conversation begin with other system messages."""
-        said = [Said(message=copied(message)) for message in systems]
+        said = [Said(message=copied(message), prompt=True) for message in systems]
         self.persistence.store(self.window, said)
         rest = self.window.lines[self.window.systems() :]
         self.replace(0, [*(line_of(one.message, said=[one]) for one in said), *rest], "system prompt changed")
@@ -364,6 +373,8 @@ class Conversation:
             if role_of(message) == "tool":
                 answered.add(str(message.get("tool_call_id")))
                 continue
+            if is_system(message):
+                continue
             if role_of(message) != "assistant" or message.get(INCOMPLETE):
                 return []
             return [call for call in tool_calls_of(message) if call.id not in answered]
@@ -372,7 +383,8 @@ class Conversation:
     @property
     def done(self) -> bool:
         """Whether the newest answer needs nothing more: no result, no further request."""
-        newest = self.window.messages[-1] if self.window.messages else {}
+        at = last_speaker(self.window.messages)
+        newest = self.window.messages[at] if at >= 0 else {}
         return role_of(newest) not in ("user", "tool") and not self.open_calls()
 
     def unwritten(self) -> list[Request]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leporello.messages import is_system, role_of, text_of, without_private
+from leporello.messages import leading_systems, role_of, text_of, without_private
 from leporello.messages.fixed import FIXED_TEXTS
 from leporello.tokens import count_message
 
@@ -20,10 +20,11 @@ NOT_SENT = frozenset({"timestamp", "annotations"})  # fields that are kept, but 
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class Said:
-    """A message that somebody said, and its id once it is stored."""
+    """A message that somebody said, and its id once it is stored; `prompt` when it replaces the system prompt."""
 
     message: Message
     id: str | None = None
+    prompt: bool = False
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
@@ -164,7 +165,4 @@ class Window:
 
     def systems(self) -> int:
         """Return how many system messages stand at the front."""
-        count = 0
-        while count < len(self.messages) and is_system(self.messages[count]):
-            count += 1
-        return count
+        return leading_systems(self.messages)

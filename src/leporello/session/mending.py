@@ -48,9 +48,7 @@ class Soundness:
     def _start(self, window: Window) -> int:
         """Return the place from which on the window must be looked at: the front, when what is new concerns it."""
         new = window.messages[self._lines :]
-        if not self._lines or any(is_system(message) for message in new):
-            return 0
-        if any(id_ in self.ids for message in new for id_ in call_ids_of(message)):
+        if not self._lines or any(id_ in self.ids for message in new for id_ in call_ids_of(message)):
             return 0
         start = group_start(window.messages, self._lines - 1)
         return 0 if is_system(window.messages[start]) else start

@@ -217,8 +217,10 @@ class Persistence:
     # one step on the store each
 
     def _append(self, said: Sequence[Said], row: Request | None) -> tuple[str, ...]:
-        messages = [one.message for one in said]
-        return self.branch.store.append(self.branch.conversation, messages, request=row, **self.branch.here)
+        messages, prompt = [one.message for one in said], said[0].prompt
+        return self.branch.store.append(
+            self.branch.conversation, messages, request=row, prompt=prompt, **self.branch.here
+        )
 
     def _newest_id(self) -> str | None:
         return self.branch.store.newest(self.branch.conversation, **self.branch.here)
@@ -286,10 +288,16 @@ def _check(said: Sequence[Said]) -> None:
 
 
 def _slices(said: Sequence[Said], ends: Sequence[Said]) -> Iterator[list[Said]]:
-    """Cut what is to be stored into what one transaction takes, so that others can write in between; also at ends."""
+    """Cut what is to be stored into what one transaction takes, so that others can write in between; also at ends.
+
+    A new system prompt is stored by itself.
+    """
     part: list[Said] = []
     size = 0
     for one in said:
+        if part and part[-1].prompt != one.prompt:
+            yield part
+            part, size = [], 0
         part.append(one)
         size += len(text_of(one.message))
         if len(part) == SLICE_MESSAGES or size >= SLICE_CHARACTERS or one in ends:

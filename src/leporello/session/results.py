@@ -174,12 +174,12 @@ class _Mending:
 
     def restore_unread(self, room: int) -> None:
         """Put back what the model has not read yet, as it was."""
-        messages = self._window.messages
+        messages, prompt = self._window.messages, range(self._window.systems())
         if self._window.tokens_from(self._unread) > room:
             return
         for at in range(self._unread, len(messages)):
             entry = next((entry for entry in self._entries if entry.place == at), None)
-            if at == self._newest or is_system(messages[at]) or (entry and entry.message is messages[at]):
+            if at in (self._newest, *prompt) or (entry and entry.message is messages[at]):
                 continue
             if entry:
                 self._entries.remove(entry)

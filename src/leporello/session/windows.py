@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from leporello.messages import call_ids_of, fingerprint, is_system, role_of, text_of
+from leporello.messages import call_ids_of, fingerprint, is_system, leading_systems, role_of, text_of
 from leporello.session.lines import Line, Said, line_of
 from leporello.summary.blocks import shown
 
@@ -171,8 +171,9 @@ def folded_lines(result: Sequence[Message], given: Sequence[Message], before: Se
     """
     matches = _Matches(given, before)
     places = [matches.same(message) for message in result]
+    prompt = leading_systems(result)
     for index, message in enumerate(result):
-        if places[index] is None:
+        if places[index] is None and (index < prompt or not is_system(message)):
             places[index] = matches.made_of(message, _next(places, index, len(before)))
     lines = [_folded(message, before, place) for message, place in zip(result, places, strict=True)]
     return _with_newest(lines, before)
@@ -226,8 +227,9 @@ class _Matches:
     def _keys(self) -> dict[tuple[str, ...], list[int]]:
         if self._places is None:
             self._places = {}
+            prompt = leading_systems([line.message for line in self._before])
             for place, line in enumerate(self._before):
-                if line.said and (key := _key(line.message)):
+                if line.said and (key := _key(line.message)) and (place < prompt or not is_system(line.message)):
                     self._places.setdefault(key, []).append(place)
         return self._places
 

@@ -56,7 +56,7 @@ class History(Protocol):
         """Return up to which place the history belongs to other branches too."""
 
     def systems(self, fingerprints: Collection[str]) -> dict[str, int]:
-        """Return the ids of stored system messages by fingerprint."""
+        """Return the ids of stored messages of the system prompt by fingerprint."""
 
     def emitted(self, fingerprints: Collection[str]) -> dict[str, tuple[Origins, ...]]:
         """Return those that an engine made, each with what it stood for, perhaps in several places."""
@@ -70,7 +70,7 @@ class History(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Addition:
-    """A message to store: its index in the list, and its place in the live history (None for a system message)."""
+    """A message to store: its index in the list, and its place in the live history (None in the system prompt)."""
 
     index: int
     place: float | None
@@ -98,7 +98,7 @@ class Plan:
     sure: bool = False
     """The list shows that its host knows the stored history."""
     repeated: dict[int, int] = field(default_factory=dict)
-    """System messages that equal an added one of the same list, by index."""
+    """Messages of the system prompt that equal an added one of the same list, by index."""
     full: bool = False
     settled: bool = True
     """Nothing is stored behind the end of the list, unless an engine left it out."""
@@ -122,7 +122,7 @@ def is_derived(origins: tuple[Origins, ...] | None) -> bool:
 
 
 def stored_systems(history: History, fingerprints: Collection[str]) -> dict[str, Origins]:
-    """Return what system messages stand for, by fingerprint; one with an engine's note is the one it came from."""
+    """Return what a system prompt stands for, by fingerprint; one with an engine's note is the one it came from."""
     noted = {mark: found[-1] for mark, found in history.emitted(fingerprints).items() if found[-1]}
     return noted | {mark: (id_,) for mark, id_ in history.systems(fingerprints).items()}
 
@@ -130,7 +130,7 @@ def stored_systems(history: History, fingerprints: Collection[str]) -> dict[str,
 def once(
     seen: Sequence[Seen] | Mapping[int, Seen], added: list[Addition]
 ) -> tuple[tuple[Addition, ...], dict[int, int]]:
-    """Part additions from system messages that are added already: one text is stored once."""
+    """Part additions from those of the system prompt that are added already: one text is stored once."""
     firsts: dict[str, int] = {}
     kept: list[Addition] = []
     repeated: dict[int, int] = {}

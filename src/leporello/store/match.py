@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from leporello.messages import leading_systems
 from leporello.store.chain import longest_chain, nearest
 from leporello.store.continuing import continued
 from leporello.store.known import Addition, Plan, is_derived, is_shortened, once, stored_systems
@@ -39,6 +40,8 @@ def full_plan(
     With `settle` stored messages behind the last one of the list count as undone, even when nothing new follows.
     """
     seen = [see(message, f"messages[{index}]") for index, message in enumerate(messages)]
+    for index in range(_prompt_length(history, messages, seen)):
+        seen[index] = seen[index]._replace(system=True)
     emitted = history.emitted({item.fingerprint for item in seen})
     followed = continued(history, seen, emitted)
     body = _appended(seen, emitted, followed) if followed else _aligned(history, seen, emitted, reading, settle=settle)
@@ -67,6 +70,18 @@ def _shared(
     made = [item.fingerprint for index, item in enumerate(seen) if item.fingerprint in emitted and index not in known]
     handed = history.handed_out() if made else None
     return len(known) + (len({*made} & {*handed.marks}) if handed else 0)
+
+
+def _prompt_length(history: History, messages: Sequence[Message], seen: list[Seen]) -> int:
+    """Return how many messages are the system prompt: the leading system messages, up to one that is known from later.
+
+    A list whose first messages were dropped may begin with a system message of the middle.
+    """
+    leading = leading_systems(messages)
+    marks = {item.fingerprint for item in seen[:leading]}
+    later = {row.fingerprint for row in history.rows(marks, (), ())} if marks else set()
+    prompts = stored_systems(history, later) if later else {}
+    return next((at for at in range(leading) if seen[at].fingerprint in later - prompts.keys()), leading)
 
 
 def _appended(seen: list[Seen], emitted: Mapping[str, tuple[Origins, ...]], followed: Continued) -> Plan:

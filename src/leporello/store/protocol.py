@@ -97,10 +97,12 @@ class Store(Protocol):
         owner: str = "",
         branch: int | None = None,
         request: Request | None = None,
+        prompt: bool = False,
     ) -> tuple[str, ...]:
         """Append messages to a branch, for a host that knows what is new; returns their ids.
 
-        `request` is the row of the journal that they answer: it is written together with them, or not at all.
+        `request` is the row of the journal that they answer: it is written together with them, or not at all. With
+        `prompt` they are the system prompt from now on; else only system messages that nothing precedes belong to it.
         """
 
     def ingest(

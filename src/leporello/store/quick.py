@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
-from leporello.messages import copied, is_system
+from leporello.messages import copied, leading_systems
 from leporello.store.known import Addition, Plan, is_derived, is_row, once, stored_systems
 from leporello.store.seen import see
 
@@ -93,14 +93,18 @@ class _End:
     def __init__(self, messages: Sequence[Message], reading: Reading) -> None:
         self.messages = messages
         self.seen: dict[int, Seen] = {}
+        self.prompts = leading_systems(messages)
         self._reads = reading.end
 
     def __getitem__(self, index: int) -> Seen:
         if index not in self.seen:
             read = self._reads.get(index)
             same = read is not None and read.message == self.messages[index]
-            self.seen[index] = read.seen if read and same else see(self.messages[index], f"messages[{index}]")
+            self.seen[index] = read.seen if read and same else self._see(index)
         return self.seen[index]
+
+    def _see(self, index: int) -> Seen:
+        return see(self.messages[index], f"messages[{index}]", system=index < self.prompts)
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -171,7 +175,7 @@ def _plan(
 
     When that is not sure, a message there that an engine made of stored ones asks for a look at the whole list.
     """
-    systems = [*_leading_systems(end, start), *(i for i in range(start, len(end)) if end[i].system)]
+    systems = [index for index in range(end.prompts) if end[index].system]
     stored = stored_systems(history, {end[index].fingerprint for index in systems}) if systems else {}
     added = [Addition(index=index, place=None) for index in systems if end[index].fingerprint not in stored]
     known |= {index: stored[end[index].fingerprint] for index in systems if end[index].fingerprint in stored}
@@ -186,11 +190,3 @@ def _plan(
             added.append(Addition(index=index, place=place))
     kept, repeated = once(end.seen, added)
     return Plan(start=start, known=known, added=kept, repeated=repeated, seen=end.seen)
-
-
-def _leading_systems(end: _End, stop: int) -> list[int]:
-    """Return the system messages at the front of the list, without looking at what follows them."""
-    count = 0
-    while count < stop and is_system(end.messages[count]):
-        count += 1
-    return list(range(count))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leporello.errors import MessageError
 from leporello.messages import fingerprint, role_of, text_of
-from leporello.messages.types import SYSTEM_ROLES
 
 if TYPE_CHECKING:
     from leporello.messages import Message
@@ -17,7 +16,7 @@ SUMMARY_NOTE: Final = "_compressed_summary"  # Hermes Agent's private key on a s
 
 
 class Seen(NamedTuple):
-    """A message of the host's list, as far as matching goes."""
+    """A message of the host's list, as far as matching goes; `system` when it belongs to the system prompt."""
 
     fingerprint: str
     call_key: str | None
@@ -27,8 +26,11 @@ class Seen(NamedTuple):
     marked: bool
 
 
-def see(message: Message, path: str = "message") -> Seen:
-    """Read from a message what matching needs; what is no message is refused with its path."""
+def see(message: Message, path: str = "message", *, system: bool = False) -> Seen:
+    """Read from a message what matching needs; what is no message is refused with its path.
+
+    `system` tells that it belongs to the system prompt; a system message behind that is matched like any other.
+    """
     if not isinstance(message, dict):
         raise MessageError(f"a message is a dict, not {type(message).__name__}.", path=path)
     role = role_of(message)
@@ -39,7 +41,7 @@ def see(message: Message, path: str = "message") -> Seen:
         call_key=_call_key(message, role, text, calls) if calls or role == "tool" else None,
         size=sum(len(arguments) for _, _, arguments in calls) if calls else len(text),
         role=role,
-        system=role in SYSTEM_ROLES,
+        system=system,
         marked=text.startswith(KNOWN_PREFIXES) or bool(message.get(SUMMARY_NOTE)),
     )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from leporello.engine import CompactionReport
 from leporello.errors import UnusedFoldWarning, warn_caller
 from leporello.events import Notice
-from leporello.messages import copied, fingerprint, is_system, role_of
+from leporello.messages import copied, fingerprint, leading_systems, role_of
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class LastFold:
         same = 0
         while same < min(len(given), len(result)) and given[-1 - same] == result[-1 - same]:
             same += 1
-        first = _leading_systems(given)
+        first = leading_systems(given)
         replaced = given[first : len(given) - same]
         self._by = copied(list(result[: len(result) - same]))
         self._given, self._replaced = len(given) - first, len(replaced)
@@ -82,7 +82,7 @@ class LastFold:
 
     def reapplied(self, messages: Sequence[Message]) -> Reapplied | None:
         """Return a list in which the conversation went on from before the fold, with the fold in its place."""
-        first = _leading_systems(messages)
+        first = leading_systems(messages)
         cut = first + self._replaced
         later = messages[first + self._given :]
         if not self._replaced or not any(role_of(message) == "assistant" for message in later):
@@ -91,7 +91,7 @@ class LastFold:
             return None
         by = copied(self._by)
         if self._systems != [fingerprint(message) for message in messages[:first]]:
-            by = [*messages[:first], *by[_leading_systems(by) :]]
+            by = [*messages[:first], *by[leading_systems(by) :]]
         return Reapplied(given=messages, messages=[*by, *messages[cut:]], saved_tokens=self._saved_tokens)
 
     def compress(
@@ -130,10 +130,6 @@ class LastFold:
         engine.emit(Notice(session_id=session_id, text=UNUSED))
         if engine.on_event is None:
             warn_caller(UNUSED, UnusedFoldWarning)
-
-
-def _leading_systems(messages: Sequence[Message]) -> int:
-    return next((at for at, message in enumerate(messages) if not is_system(message)), len(messages))
 
 
 def _digest(messages: Sequence[Message]) -> str:

@@ -11,6 +11,9 @@ of its own.
 | assistant, tool or nothing | user       | a user message and a fixed one-line assistant message |
 | user                       | assistant  | a fixed one-line assistant message and a user message |
 
+System messages behind the system prompt make no difference: the last head and the first tail are those that speak
+beside them.
+
 The newest user message is never part of the head. When the tool loop behind it is folded, it is the first message of
 the tail, so the summary stands directly before it and also tells what was done for it.
 
@@ -26,12 +29,12 @@ from enum import Enum
 from functools import cache
 from typing import TYPE_CHECKING
 
-from leporello.messages import Message, is_system, role_of, text_of
+from leporello.messages import Message, is_system, leading_systems, role_of, text_of
 from leporello.messages.fixed import SUMMARY_MARK
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Container, Iterable
 
 PREFIX = "[CONTEXT COMPACTION]"
 END = "[END OF CONTEXT COMPACTION]"
@@ -101,10 +104,14 @@ def is_marked(message: Message) -> bool:
 
 def placement(head: list[Message], tail: list[Message]) -> Placement:
     """Choose the row of the table."""
-    after_user = bool(head) and role_of(head[-1]) == "user"
-    if tail and role_of(tail[0]) == "assistant":
+    after_user = _first_speaker(reversed(head)) == "user"
+    if _first_speaker(tail) == "assistant":
         return Placement.LED_IN_USER_MESSAGE if after_user else Placement.USER_MESSAGE
     return Placement.ASSISTANT_MESSAGE if after_user else Placement.USER_MESSAGE_ACKNOWLEDGED
+
+
+def _first_speaker(messages: Iterable[Message]) -> str:
+    return next((role_of(message) for message in messages if not is_system(message)), "")
 
 
 def place(head: list[Message], summary: str, tail: list[Message], *, done_for_newest: bool = False) -> list[Message]:
@@ -112,9 +119,7 @@ def place(head: list[Message], summary: str, tail: list[Message], *, done_for_ne
 
     `done_for_newest`: the summary covers turns behind the newest user message.
     """
-    block = summary_block(
-        summary, note=not any(is_system(message) for message in head), done_for_newest=done_for_newest
-    )
+    block = summary_block(summary, note=not leading_systems(head), done_for_newest=done_for_newest)
     match placement(head, tail):
         case Placement.ASSISTANT_MESSAGE:
             between = [{"role": "assistant", "content": block}]
@@ -143,13 +148,13 @@ def frame_tokens() -> int:
 
 def with_note(head: list[Message]) -> list[Message]:
     """Append the note to the system prompt, once."""
-    index = next((i for i, message in enumerate(head) if is_system(message)), None)
-    if index is None or any(NOTE_PREFIX in text_of(message) for message in head if is_system(message)):
+    prompt = head[: leading_systems(head)]
+    if not prompt or any(NOTE_PREFIX in text_of(message) for message in prompt):
         return head
-    content = head[index].get("content")
+    content = prompt[0].get("content")
     noted: object
     noted = [*content, {"type": "text", "text": NOTE}] if isinstance(content, list) else f"{content}\n\n{NOTE}"
-    return [*head[:index], {**head[index], "content": noted}, *head[index + 1 :]]
+    return [{**prompt[0], "content": noted}, *head[1:]]
 
 
 def _body(block: str) -> str:

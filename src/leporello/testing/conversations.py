@@ -39,15 +39,18 @@ def conversation(
     thinking: bool = True,
     extras: bool = True,
     payload: int = 12,
+    system_inside: bool = False,
 ) -> list[Message]:
     """Return a valid conversation of so many user turns.
 
     `end` says whose message is the last; `system` None leaves it to chance; `extras` are names, timestamps, unknown
-    fields, private keys and cache markers; `payload` is about the number of words in a long tool result.
+    fields, private keys and cache markers; `payload` is about the number of words in a long tool result. With
+    `system_inside` system messages stand between the others too, and with `end` "any" perhaps at the end.
     """
     random = Random(seed)  # noqa: S311 - reproducible examples, no cryptography
     make = _Maker(random, images=images, thinking=thinking, extras=extras, payload=payload)
-    return make.conversation(turns, end=end, system=system, tools=tools or end == "tool")
+    made = make.conversation(turns, end=end, system=system, tools=tools or end == "tool")
+    return make.with_systems_inside(made, last=end == "any") if system_inside else made
 
 
 class _Maker:
@@ -71,6 +74,17 @@ class _Maker:
         for turn in range(turns):
             self.turn(messages, tools=tools, end=end if turn == turns - 1 else "next")
         return messages
+
+    def with_systems_inside(self, messages: list[Message], *, last: bool) -> list[Message]:
+        """Put system messages behind the first message of the user, but not between a call and its results."""
+        first = next(at for at, message in enumerate(messages) if message["role"] == "user")
+        result: list[Message] = []
+        for at, message in enumerate(messages):
+            result.append(message)
+            follows = messages[at + 1]["role"] if at + 1 < len(messages) else ""
+            if at >= first and follows != "tool" and (follows or last) and self.chance(0.25):
+                result += [self.system() for _ in range(2 if self.chance(0.2) else 1)]
+        return result
 
     def turn(self, messages: list[Message], *, tools: bool, end: str) -> None:
         messages.append(self.user())

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from leporello.engine import ContextEngine, normalise_usage
-from leporello.messages import is_system, role_of
+from leporello.messages import leading_systems, role_of
 from leporello.testing.model_server.script import Step, Use
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class RecordingEngine(ContextEngine):
         self._note("compress", list(messages), current_tokens=current_tokens, focus_topic=focus_topic, force=force)
         self.compression_count += 1
         newest = max(at for at, message in enumerate(messages) if role_of(message) == "user")
-        return [*(message for message in messages[:newest] if is_system(message)), *messages[newest:]]
+        return [*messages[: leading_systems(messages)], *messages[newest:]]
 
     def on_session_start(self, session_id: str, **kwargs: Any) -> None:
         """Note the beginning."""

@@ -33,8 +33,12 @@ def valid_conversations(
     thinking: bool = True,
     extras: bool = True,
     payload: int = 12,
+    system_inside: bool | None = None,
 ) -> st.SearchStrategy[list[dict[str, Any]]]:
-    """Generate valid conversations; the parameters are those of `conversations.conversation`."""
+    """Generate valid conversations; the parameters are those of `conversations.conversation`.
+
+    `system_inside` None leaves it to chance whether system messages stand between the others.
+    """
     return st.builds(
         conversation,
         _SEEDS,
@@ -46,6 +50,7 @@ def valid_conversations(
         thinking=st.just(thinking),
         extras=st.just(extras),
         payload=st.just(payload),
+        system_inside=st.booleans() if system_inside is None else st.just(system_inside),
     )
 
 

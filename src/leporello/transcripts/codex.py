@@ -73,12 +73,10 @@ def _take(messages: list[Message], item: dict[str, Any], time: Any) -> None:
 
 
 def _said(messages: list[Message], message: Message) -> None:
-    """Add a message; instructions of the developer stand where they were given, as the user's."""
+    """Add a message; instructions of the developer are system messages where they were given."""
     if not message["content"]:
         return
-    if role_of(message) == "developer":
-        message = {**message, "role": "system" if not messages or role_of(messages[-1]) == "system" else "user"}
-    messages.append(message)
+    messages.append({**message, "role": "system"} if role_of(message) == "developer" else message)
 
 
 def _called(messages: list[Message], call: dict[str, Any], time: Any) -> None:

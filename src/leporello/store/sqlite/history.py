@@ -55,7 +55,7 @@ class SQLiteHistory:
         return self._path[-2].place if len(self._path) > 1 else float("-inf")
 
     def systems(self, fingerprints: Collection[str]) -> dict[str, int]:
-        """Return the ids of stored system messages by fingerprint."""
+        """Return the ids of stored messages of the system prompt by fingerprint."""
         found: dict[str, int] = {}
         for chunk in chunks([bytes.fromhex(mark) for mark in fingerprints]):
             rows = self._connection.execute(

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from leporello.messages import fingerprint
+from leporello.messages import fingerprint, leading_systems
 from leporello.store.match import full_plan
 from leporello.store.quick import RUN, extended, quick_plan, remembered
 from leporello.store.records import Ingested
@@ -64,11 +64,13 @@ class Messages(Part):
         owner: str = "",
         branch: int | None = None,
         request: Request | None = None,
+        prompt: bool = False,
     ) -> tuple[str, ...]:
         """Append messages to a branch, for a host that knows what is new; returns their ids.
 
         `request` is the row of the journal that they answer: it is written together with them, or not at all. A branch
-        becomes the head when a user goes on behind an answer on it.
+        becomes the head when a user goes on behind an answer on it. With `prompt` they are the system prompt from now
+        on; else only system messages that nothing precedes belong to it.
         """
         key, called = (owner, conversation), call_names(messages)
         tools = self._called.get(key, {}) | called
@@ -83,21 +85,22 @@ class Messages(Part):
             place = newest[0].place if newest else 0.0
             if on != found.head and goes_on(connection, found.id, on, [row.seen.role for row in prepared]):
                 set_head(connection, found.id, on)
-            systems = {row.seen.fingerprint: row for row in prepared if row.seen.system}
+            count = len(messages) if prompt else 0 if newest else leading_systems(messages)
+            systems = {row.seen.fingerprint: row for row in prepared[:count]}
             known = history.systems(systems)
             new = {mark: row for mark, row in systems.items() if mark not in known}
             rows: list[tuple[Prepared, float | None]] = [(row, None) for row in new.values()]
-            rows += [(row, place + 1 + n) for n, row in enumerate(row for row in prepared if not row.seen.system)]
+            rows += [(row, place + 1 + n) for n, row in enumerate(prepared[count:])]
             numbers = insert(connection, found, rows, self._clock(), on)
             if request is not None:
                 write_request(connection, found.id, request, self._clock(), on)
             version = by_number(connection, found.id).version
         known |= dict(zip(new, numbers, strict=False))
-        said = iter(numbers[len(new) :])
-        stored = [known[row.seen.fingerprint] if row.seen.system else next(said) for row in prepared]
+        stored = [*(known[row.seen.fingerprint] for row in prepared[:count]), *numbers[len(new) :]]
         reading = self._readings.get((*key, on))
         if reading and reading.version == found.version:
-            longer = extended(reading, messages, [row.seen for row in prepared], stored, version)
+            seen = [row.seen._replace(system=n < count) for n, row in enumerate(prepared)]
+            longer = extended(reading, messages, seen, stored, version)
             self._remember((*key, on), longer)
         if called:
             _keep(self._called, key, called)

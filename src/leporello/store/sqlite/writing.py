@@ -104,7 +104,7 @@ def insert(
     now: float,
     branch: int,
 ) -> list[int]:
-    """Append messages to a branch with their places (None: a system message) and return their numbers."""
+    """Append messages to a branch with their places (None: the system prompt) and return their numbers."""
     seq, chain = conversation.next_seq, conversation.chain
     new = []
     for row, place in rows:

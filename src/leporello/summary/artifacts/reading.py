@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leporello.messages.fixed import is_cleared
-from leporello.messages.types import ToolCall, parts_of, role_of, tool_calls_of
+from leporello.messages.types import ToolCall, is_system, parts_of, role_of, tool_calls_of
 from leporello.redact import ABOUT
 
 if TYPE_CHECKING:
@@ -61,8 +61,8 @@ class Turn(NamedTuple):
 def read_turns(messages: Iterable[RedactedMessage], start: int = 0) -> Iterator[Turn]:
     """Read messages one after the other, from an index on; what cannot be read is passed over."""
     for index, message in enumerate(islice(messages, start, None), start):
-        role = role_of(message)
-        if role in {"user", "assistant", "tool"}:
+        role = "system" if is_system(message) else role_of(message)
+        if role in {"system", "user", "assistant", "tool"}:
             yield _turn(index, role, message)
 
 

@@ -97,7 +97,7 @@ def _goal(story: Story, budget: int) -> list[str]:
 
 def _constraints(turns: Iterable[Turn]) -> list[str]:
     """Return what the user demanded or forbade; of one turn, which may be pasted, only so much."""
-    asked = [turn.text[:_SPOKEN_LENGTH] for turn in turns if turn.role == "user"]
+    asked = [turn.text[:_SPOKEN_LENGTH] for turn in turns if turn.role in ("user", "system")]
     ends = list(accumulate(len(text) + 1 for text in asked))
     taken: Counter[int] = Counter()
     lines: list[str] = []
