@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from leporello import LCMEngine
 from leporello.cli import branches
 from leporello.cli.main import commands
-from leporello.store import match
+from leporello.store.reconcile import match
 from leporello.store.sqlite import messages
 from leporello.tokens import count_messages
 

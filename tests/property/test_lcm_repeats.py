@@ -17,7 +17,8 @@ from leporello import LCMEngine
 from leporello.lcm import verify
 from leporello.lcm.background import Later
 from leporello.lcm.host_lists import HostLists
-from leporello.store import Store, match, open_store, quick
+from leporello.store import Store, open_store
+from leporello.store.reconcile import match, quick
 
 if TYPE_CHECKING:
     from leporello.messages import Message

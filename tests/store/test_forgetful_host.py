@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
 
-from leporello.store import Request, SearchFilter, Window, match, open_store
+from leporello.store import Request, SearchFilter, Window, open_store
+from leporello.store.reconcile import match
 from leporello.store.search import search
 from leporello.store.sqlite import SQLiteStore, branches, exchange, messages, part, places, retention, writing
 from leporello.store.sqlite.branch_path import Fork

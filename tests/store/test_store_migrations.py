@@ -13,8 +13,8 @@ import pytest
 from leporello.errors import StoreError
 from leporello.messages import fingerprint
 from leporello.store.codec import encode, next_chain
+from leporello.store.reconcile.seen import see
 from leporello.store.search.prepare import prepared_text
-from leporello.store.seen import see
 from leporello.store.sqlite import SQLiteStore, migrations
 from leporello.store.sqlite.index import make_index, row_text
 

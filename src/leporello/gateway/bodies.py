@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from leporello.gateway.errors import Refused
 from leporello.gateway.sliced_json import SlicedDecoder
 from leporello.messages.pieces import json_pieces
-from leporello.store.seen import raw_calls
+from leporello.store.reconcile.seen import raw_calls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

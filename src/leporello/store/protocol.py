@@ -113,12 +113,11 @@ class Store(Protocol):
         owner: str = "",
         branch: int | None = None,
         full: bool = False,
-        settle: bool | None = None,
     ) -> Ingested:
         """Store what is new in a host's whole list; `full` forces the full reconciliation.
 
-        With `settle` (None: with `full`) a list that only lacks the newest messages has taken them back. A list that
-        shares nothing with any branch begins a new root, unless `branch` is named.
+        With it a list that only lacks the newest messages has taken them back. A list that shares nothing with any
+        branch begins a new root, unless `branch` is named.
         """
 
     def handed_out(

@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, Final
 
-from leporello.store.known import HandedOut, Row
+from leporello.store.reconcile.known import HandedOut, Row
 from leporello.store.sqlite.branch_path import on_path, path_of, rows_on
 from leporello.store.sqlite.part import chunks, placeholders
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
-    from leporello.store.known import Origins
+    from leporello.store.reconcile.known import Origins
 
 MARK: Final = 16  # bytes of a fingerprint
 _COLUMNS = "id, place, fingerprint, call_key, size, role"

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from leporello.messages import fingerprint, leading_systems
-from leporello.store.match import full_plan
-from leporello.store.quick import RUN, extended, quick_plan, remembered
+from leporello.store.reconcile.match import full_plan
+from leporello.store.reconcile.quick import RUN, extended, quick_plan, remembered
 from leporello.store.records import Ingested
 from leporello.store.sqlite.branch_path import path_of, rows_on
 from leporello.store.sqlite.branches import begin_root, fork_at, goes_on, known_branch, newest_branches, set_head
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from leporello.messages import Message
-    from leporello.store.known import Origins, Plan
-    from leporello.store.quick import Reading, Version
+    from leporello.store.reconcile.known import Origins, Plan
+    from leporello.store.reconcile.quick import Reading, Version
     from leporello.store.records import Request
     from leporello.store.sqlite.writing import Prepared
 
@@ -114,25 +114,23 @@ class Messages(Part):
         owner: str = "",
         branch: int | None = None,
         full: bool = False,
-        settle: bool | None = None,
     ) -> Ingested:
         """Store what is new in a host's whole list; `full` forces the full reconciliation.
 
-        A list that goes on elsewhere than at the end of the branch forks it, and the fork becomes the head. With
-        `settle` a list that only lacks the newest messages does so too; None: with `full`. One that shares nothing with
-        any branch begins a new root, which becomes the head; on a named branch it is stored behind what is there.
+        A list that goes on elsewhere than at the end of the branch forks it, and the fork becomes the head. With `full`
+        a list that only lacks the newest messages does so too. One that shares nothing with any branch begins a new
+        root, which becomes the head; on a named branch it is stored behind what is there.
         """
-        settle = full if settle is None else settle
         with self._db.read() as connection:
             found = find(connection, conversation, owner) or NEW
             reading = self._readings.get((owner, conversation, branch or found.head))
-            on, plan = _plan(connection, found, branch, messages, reading, quick=not full, settle=settle)
+            on, plan = _plan(connection, found, branch, messages, reading, full=full)
         version = found.version
         stored: dict[int, int] = {}
         if plan.added or plan.superseded or found.ended:
             prepared = _prepared(plan, messages)
             plan, stored, version, on = self._store(
-                conversation, owner, branch, on, messages, found, plan, prepared, settle=settle
+                conversation, owner, branch, on, messages, found, plan, prepared, full=full
             )
         origins = _origins(plan, stored)
         if plan.settled:
@@ -181,7 +179,7 @@ class Messages(Part):
         plan: Plan,
         prepared: dict[int, Prepared],
         *,
-        settle: bool,
+        full: bool,
     ) -> tuple[Plan, dict[int, int], Version, int]:
         """Carry out a plan, made anew when it is outdated; return it, new numbers, the version and the branch."""
         with self._db.write() as connection:
@@ -190,7 +188,7 @@ class Messages(Part):
                 renumber(connection, now.id)
             if plan.crowded or now.revision != found.revision:
                 reading = self._readings.get((owner, conversation, branch or now.head))
-                on, plan = _plan(connection, now, branch, messages, reading, quick=False, settle=settle)
+                on, plan = _plan(connection, now, branch, messages, reading, full=full, quick=False)
                 prepared = _prepared(plan, messages)
             on = known_branch(connection, now, on, self._db.place)
             if plan.root and branch is None:
@@ -241,8 +239,8 @@ def _plan(
     messages: Sequence[Message],
     reading: Reading | None,
     *,
-    quick: bool,
-    settle: bool,
+    full: bool,
+    quick: bool = True,
 ) -> tuple[int, Plan]:
     """Decide what a list means, and on which branch; without an earlier reading, or when it got shorter, by all of it.
 
@@ -251,14 +249,14 @@ def _plan(
     on = branch or found.head
     history = SQLiteHistory(connection, found.id, on)
     plan = None
-    if quick and reading is not None and len(messages) >= reading.length:
+    if quick and not full and reading is not None and len(messages) >= reading.length:
         plan = quick_plan(history, messages, reading, found.version)
-    plan = plan or full_plan(history, messages, reading=reading, settle=settle)
+    plan = plan or full_plan(history, messages, reading=reading, settle=full)
     if plan.fits or branch is not None:
         return on, plan
     for other in newest_branches(connection, found.id, MOST_TRIED):
         history = SQLiteHistory(connection, found.id, other)
-        better = full_plan(history, messages, settle=settle)
+        better = full_plan(history, messages, settle=full)
         if better.shared < plan.shared:
             continue
         tip = history.newest(1)

@@ -7,7 +7,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Final
 
-from leporello.store.seen import raw_calls
+from leporello.store.reconcile.seen import raw_calls
 from leporello.store.sqlite.branch_path import is_on, on_path, path_of, rows_on
 from leporello.store.sqlite.history import SQLiteHistory
 from leporello.store.sqlite.part import NEW, Part, find, number_of

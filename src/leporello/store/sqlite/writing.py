@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leporello.messages import role_of
 from leporello.store.codec import encode, next_chain, payload_keys
+from leporello.store.reconcile.seen import raw_calls, see
 from leporello.store.search.prepare import prepared_text
-from leporello.store.seen import raw_calls, see
 from leporello.store.sqlite.counters import count_in
 from leporello.store.sqlite.index import add_to_index, row_text
 from leporello.store.sqlite.part import chunks, column_text, placeholders
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
     from leporello.store.codec import Encoded
-    from leporello.store.seen import Seen
+    from leporello.store.reconcile.seen import Seen
     from leporello.store.sqlite.part import Conversation
 
 

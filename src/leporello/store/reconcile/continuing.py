@@ -10,13 +10,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from leporello.store.known import is_derived, is_row, is_shortened
+from leporello.store.reconcile.known import is_derived, is_row, is_shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from leporello.store.known import History, Origins, Row
-    from leporello.store.seen import Seen
+    from leporello.store.reconcile.known import History, Origins, Row
+    from leporello.store.reconcile.seen import Seen
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,20 +14,20 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from leporello.messages import leading_systems
-from leporello.store.chain import longest_chain, nearest
-from leporello.store.continuing import continued
-from leporello.store.known import Addition, Plan, is_derived, is_shortened, once, stored_systems
-from leporello.store.new_beginning import has_answers, is_known_list
-from leporello.store.seen import see
+from leporello.store.reconcile.chain import longest_chain, nearest
+from leporello.store.reconcile.continuing import continued
+from leporello.store.reconcile.known import Addition, Plan, is_derived, is_shortened, once, stored_systems
+from leporello.store.reconcile.new_beginning import has_answers, is_known_list
+from leporello.store.reconcile.seen import see
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence, Set as AbstractSet
 
     from leporello.messages import Message
-    from leporello.store.continuing import Continued
-    from leporello.store.known import History, Origins, Row
-    from leporello.store.quick import Reading
-    from leporello.store.seen import Seen
+    from leporello.store.reconcile.continuing import Continued
+    from leporello.store.reconcile.known import History, Origins, Row
+    from leporello.store.reconcile.quick import Reading
+    from leporello.store.reconcile.seen import Seen
 
 FEWEST_SUMMARISED = 2  # messages; a summary stands for more than one
 

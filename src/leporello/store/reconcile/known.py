@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from leporello.store.seen import Seen
+    from leporello.store.reconcile.seen import Seen
 
 Origins: TypeAlias = tuple[int, ...]
 """The numbers of the stored messages that a message of a list stands for, in their order."""

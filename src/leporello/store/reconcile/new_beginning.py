@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from leporello.store.quick import Reading
-    from leporello.store.seen import Seen
+    from leporello.store.reconcile.quick import Reading
+    from leporello.store.reconcile.seen import Seen
 
 DISTINCT: Final = 80  # characters: an answer of this length is not given twice by chance
 SEVERAL: Final = 4  # shorter answers that together are as good as a distinct one

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeAlias
 
 from leporello.messages import copied, leading_systems
-from leporello.store.known import Addition, Plan, is_derived, is_row, once, stored_systems
-from leporello.store.seen import see
+from leporello.store.reconcile.known import Addition, Plan, is_derived, is_row, once, stored_systems
+from leporello.store.reconcile.seen import see
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from leporello.messages import Message
-    from leporello.store.known import History, Origins, Row
-    from leporello.store.seen import Seen
+    from leporello.store.reconcile.known import History, Origins, Row
+    from leporello.store.reconcile.seen import Seen
 
 RUN: Final = 64  # so many consecutive known messages make a list recognised
 REACH: Final = 64  # so many messages at the end of a list may be new before the full reconciliation takes over
