@@ -211,6 +211,18 @@ def test_a_repair_that_moves_system_messages_to_the_front_is_caught(
         compact_three_times(kind, 1)
 
 
+def test_an_engine_that_cuts_an_unread_system_message_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    compress = ContextCompressor.compress
+
+    def cutting(self: ContextCompressor, messages: list[Message], **options: Any) -> list[Message]:
+        result = compress(self, messages, **options)
+        return [*result[:-1], {**result[-1], "content": "cut"}] if is_system(result[-1]) else result
+
+    monkeypatch.setattr(ContextCompressor, "compress", cutting)
+    with pytest.raises(AssertionError, match="unread"):
+        compact_three_times("compressor", 2)
+
+
 def test_an_engine_that_drops_system_messages_unseen_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     def dropping(messages: list[Any]) -> Repaired:
         valid = repair(messages).messages
@@ -311,7 +323,7 @@ def speak(kind: str, dialect: str, seed: int, *, make_store: Callable[[None], SQ
 
 
 def check_stored(store: SQLiteStore, talk: Talk) -> None:
-    """Check that a store, an import of its export and a transcript of it have every message in its order."""
+    """Check that a store and an import of its export have every message in its order."""
     assert [row.message for row in store.messages("talk")] == talk.said, "stored in another order"
     other = SQLiteStore(None)
     key = other.import_lines(store.export("talk"))

@@ -157,7 +157,7 @@ class Store(Protocol):
         """
 
     def newest(self, conversation: str, *, owner: str = "", branch: int | None = None) -> str | None:
-        """Return the id of the newest message of a branch that is no system message; None when there is none."""
+        """Return the id of the newest message of a branch, the system prompt left out; None when there is none."""
 
     def neighbours(self, ids: Iterable[str], *, before: int, after: int, owner: str = "") -> list[Stored]:
         """Return messages with those around each, on the path of the head or else of its own branch; each once."""

@@ -67,7 +67,7 @@ class Transcript(Part):
         return self._listed(rows[::-1] if newest_first else rows, branch)
 
     def newest(self, conversation: str, *, owner: str = "", branch: int | None = None) -> str | None:
-        """Return the id of the newest message of a branch that is no system message; None when there is none."""
+        """Return the id of the newest message of a branch, the system prompt left out; None when there is none."""
         with self._db.read() as connection:
             found = find(connection, conversation, owner)
             rows = SQLiteHistory(connection, found.id, branch or found.head).newest(1) if found else []
