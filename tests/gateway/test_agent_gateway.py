@@ -118,9 +118,9 @@ class TestTheNet:
                 assert say(gateway, f"{number} " + "chatter " * 400, respond=False).status_code == 200
             assert say(gateway, "good morning").json()["usage"]["compactions"] == 1
             assert say(gateway, "what did I miss?").json()["usage"]["compactions"] == 1
-            reasons = [row.reason for row in gateway.store.requests("room")]
-            assert reasons.count(REASON) == 1
-            assert reasons.index(REASON) == len(reasons) - 3
+            triggers = [row.report.get("trigger") for row in gateway.store.requests("room")]
+            assert triggers.count(REASON) == 1
+            assert triggers.index(REASON) == len(triggers) - 3
             assert len(gateway.texts("room")) == 2 + 40 + 4
 
 

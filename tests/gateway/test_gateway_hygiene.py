@@ -159,7 +159,7 @@ def test_three_messages_are_never_folded(serving: Callable[..., Gateway], calls:
         usage = say(gateway, CHATTER * 15, respond=False)["usage"]
     assert usage["tokens"] > MARK
     say(gateway, "hello")
-    assert REASON not in [row.reason for row in gateway.store.requests("room")]
+    assert REASON not in [row.report.get("trigger") for row in gateway.store.requests("room")]
     overnight(gateway, MARK)
     say(gateway, "and now?")
-    assert REASON in [row.reason for row in gateway.store.requests("room")]
+    assert REASON in [row.report.get("trigger") for row in gateway.store.requests("room")]
