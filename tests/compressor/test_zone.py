@@ -10,7 +10,10 @@ from leporello.compressor import ContextCompressor, plan
 from leporello.llm import ScriptedLLM
 from leporello.messages import role_of, text_of, tool_calls_of, violations
 from leporello.messages.fixed import CLEARED_OUTPUT
+from leporello.redact import ABOUT, redact_messages
+from leporello.summary.extract import extract_summary
 from leporello.summary.masking import is_long_output
+from leporello.summary.sizes import Sizes
 from leporello.testing.coding_session import coding_session
 from leporello.tokens import count_messages
 
@@ -86,3 +89,46 @@ def test_planted_a_zone_that_is_not_masked_is_noticed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(plan, "prune", lambda messages, *_: messages)
     with pytest.raises(AssertionError):
         test_the_zone_stands_between_summary_and_tail_and_calls_stay_as_they_are()
+
+
+def read_turns(count: int) -> list[Message]:
+    """Return a question and so many files that were read for it, one in each turn."""
+    messages: list[Message] = [{"role": "user", "content": "Look through the modules."}]
+    for number in range(count):
+        arguments = f'{{"path": "src/part_{number}.py"}}'
+        call = {"id": f"c{number}", "type": "function", "function": {"name": "read_file", "arguments": arguments}}
+        messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
+        text = "\n".join(f"tide_table_{number} = load_tide_{number}(port)" for _ in range(30))
+        messages.append({"role": "tool", "tool_call_id": f"c{number}", "content": text})
+    return messages
+
+
+def planned(zone: int, messages: list[Message]) -> plan.Plan:
+    return plan.make_plan(
+        messages, Sizes(), protect_first_n=1, protect_last_n=2, tail_budget=100, zone_budget=zone, room=None
+    )
+
+
+def test_the_names_of_a_cleared_output_stand_in_the_line_of_its_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    messages = read_turns(12)
+    made = planned(400, messages)
+    cleared = [text_of(message).startswith(CLEARED_OUTPUT) for message in made.tail].count(True)
+    assert cleared > 0
+    about = [message[ABOUT] for message in made.source if ABOUT in message]
+    assert about == [f"src/part_{number}.py" for number in range(11 - cleared, 11)]
+    assert not any(ABOUT in message for message in (*made.head, *made.tail))
+    summary = extract_summary(redact_messages(made.source), budget_tokens=2_000)
+    assert "- src/part_10.py — load_tide_10, tide_table_10" in summary
+
+    monkeypatch.setattr(plan, "file_of", lambda _call: "")  # planted: a result does not know whose output it is
+    summary = extract_summary(redact_messages(planned(400, messages).source), budget_tokens=2_000)
+    assert "- src/part_10.py — load_tide_10, tide_table_10" not in summary
+
+
+def test_what_the_zone_leaves_of_its_share_goes_to_the_summary() -> None:
+    messages = read_turns(12)
+    without, zoned = planned(0, messages), planned(400, messages)
+    assert without.spare == 0
+    assert zoned.spare == 400 - (zoned.kept_tokens - without.kept_tokens) > 0
+    large = planned(20, messages)  # no turn fits into so small a zone
+    assert large.spare == 20

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from leporello.summary.template import NAMES, Sections, cut, merge, render, trim
+from leporello.summary.template import NAMES, Sections, cut, merge, render, split_file_line, trim
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
@@ -147,3 +147,22 @@ def test_a_line_that_fills_the_budget_alone_is_cut_visibly_and_keeps_both_ends()
 @given(st.text(max_size=500), st.integers(0, 200))
 def test_a_cut_text_is_never_longer(text: str, tokens: int) -> None:
     assert len(cut(text, tokens)) <= len(text) + 45
+
+
+def test_a_long_line_of_a_file_loses_whole_names_and_the_least_salient_ones_first() -> None:
+    names = [f"load_table_{number}" for number in range(200)]
+    sections = Sections(goal=("mend the tide table",), files=(f"src/tide.py — {', '.join(names)}, written 3×",))
+    (line,) = trim(sections, 300).files
+    path, note = split_file_line(line)
+    *kept, happened = note.split(", ")
+    assert (path, happened) == ("src/tide.py", "written 3×")
+    assert 5 < len(kept) < 200
+    assert kept == names[: len(kept)]  # planted: cut() leaves halves of names around a mark
+
+
+def test_a_summary_that_is_updated_keeps_the_names_of_a_file_from_before() -> None:
+    before = [f"old_name_{number}" for number in range(15)]
+    after = [f"new_name_{number}" for number in range(15)]
+    old = Sections(files=(f"src/tide.py — {', '.join(before)}, read",))
+    (line,) = merge(old, Sections(files=(f"src/tide.py — {', '.join(after)}, written",))).files
+    assert split_file_line(line)[1] == ", ".join([*after, *before, "written", "read"])

@@ -305,7 +305,7 @@ class ContextCompressor(ContextEngine):
         replaced = run.tokens - plan.kept_tokens
         # Much more than enough needs no count of its own.
         content = replaced if replaced > 2 * ENOUGH_CONTENT else run.sizes.total(plan.source) + count_text(previous)
-        usual = self._budgets.summary_tokens(content)
+        usual = self._budgets.summary_tokens(content) + plan.spare
         budget = min(usual, replaced - frame_tokens() - run.targets.least)
         if run.targets.most is not None:
             budget = min(budget, max(SHORTEST_WORTH_MAKING, run.targets.most - plan.kept_tokens - frame_tokens()))

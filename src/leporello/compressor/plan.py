@@ -9,12 +9,14 @@ would not fit into the model's window otherwise. The newest user message is neve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from leporello.compressor.boundaries import Boundaries, find_boundaries, newest
 from leporello.compressor.prune import prune
-from leporello.messages import Message, leading_systems, unread_start
+from leporello.messages import Message, leading_systems, tool_calls_of, unread_start
+from leporello.redact import ABOUT
+from leporello.summary.artifacts.files import file_of
 from leporello.summary.masking import MOST_MASKED, zone_start
 from leporello.summary.payloads import shorten
 from leporello.summary.squeeze import PAYLOAD_LIMITS, squeeze, squeeze_unread
@@ -39,6 +41,7 @@ class Plan:
     tail: list[Message]
     source: list[Message]
     kept_tokens: int
+    spare: int = 0
     done_for_newest: bool = False
     cut: tuple[Message, ...] = ()
 
@@ -70,7 +73,8 @@ def make_plan(
             if room is None or plan.kept_tokens <= room.wanted:
                 left = zone_budget if room is None else min(zone_budget, room.wanted - plan.kept_tokens)
                 zone = making.zone(bounds, left)
-                return making.plan(bounds, limit, room, zone=zone) if zone else plan
+                zoned = making.plan(bounds, limit, room, zone=zone) if zone else plan
+                return replace(zoned, spare=max(0, left - (zoned.kept_tokens - plan.kept_tokens)))
     assert plan is not None  # noqa: S101 - there is always a first round
     assert room is not None  # noqa: S101 - without one the first plan fits
     return plan if plan.kept_tokens <= room.most else making.plan(bounds, PAYLOAD_LIMITS[-1], room, cut_unread=True)
@@ -126,11 +130,20 @@ class _Making:
         return Plan(
             head=kept[: bounds.head_end],
             tail=kept[bounds.head_end :],
-            source=[self._messages[index] for index in folded],
+            source=self._with_files(folded),
             kept_tokens=self._sizes.total(kept),
             done_for_newest=any(index > self._user and index not in zone for index in folded),
             cut=tuple(kept[indexes.index(index)] for index in changed if index >= self._unread),
         )
+
+    def _with_files(self, folded: list[int]) -> list[Message]:
+        """Return messages for the summary; a result whose call stays in the window knows the file of the call."""
+        inside = set(folded)
+        calls = [call for i, message in enumerate(self._messages) if i not in inside for call in tool_calls_of(message)]
+        files = {call.id: file for call in calls if call.id and (file := file_of(call))}
+        source = [self._messages[index] for index in folded]
+        about = [files.get(str(message.get("tool_call_id")), "") for message in source]
+        return [{**message, ABOUT: file} if file else message for message, file in zip(source, about, strict=True)]
 
     def _squeezed(
         self, indexes: list[int], kept: list[Message], limit: int, room: Room, *, cut_unread: bool

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from leporello.summary.artifacts.files import endings
 from leporello.summary.extract.salient_names import Names
 from leporello.summary.template import Sections, file_line
+from leporello.summary.template.file_lines import times
 from leporello.summary.template.shape import name_line
-from leporello.summary.template.update import not_renewed, times
+from leporello.summary.template.update import not_renewed
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence

@@ -10,7 +10,7 @@ from leporello.summary.artifacts import call_text
 from leporello.summary.artifacts.spots import sentence_at
 from leporello.summary.extract.story import is_trivial
 from leporello.summary.extract.wording import gist, one_line, quoted
-from leporello.summary.template.update import times
+from leporello.summary.template.file_lines import times
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from leporello.summary.template.file_lines import FileNote, file_line, read_note, split_file_line
 from leporello.summary.template.shape import NAMES, Sections, name_in, render
 from leporello.tokens import count_text
 
@@ -90,10 +91,22 @@ def add_up_left_out(sections: Sections, more: int = 0) -> Sections:
 
 def _with_short_lines(sections: Sections, budget: int) -> Sections:
     """Cut every line that would fill too much of the budget alone."""
-    short = {name: tuple(cut(line, budget // _LONGEST_SHARE) for line in getattr(sections, name)) for name in NAMES}
+    most = budget // _LONGEST_SHARE
+    short = {name: tuple(cut(line, most) for line in getattr(sections, name)) for name in NAMES}
+    short["files"] = tuple(_shorter_file_line(line, most) for line in sections.files)
     if sections.goal:
         short["goal"] = (*short["goal"][:-1], cut(sections.goal[-1], budget // _LONGEST_GOAL_SHARE))
     return Sections(**short)
+
+
+def _shorter_file_line(line: str, tokens: int) -> str:
+    """Shorten a line of Relevant Files by whole names, the least salient of which stand last."""
+    path, note = split_file_line(line)
+    said, happened = read_note(note)
+    while said and count_text(line) > tokens:
+        said = said[: len(said) * 3 // 4]
+        line = file_line(path, str(FileNote(said, happened)))
+    return cut(line, tokens)
 
 
 def _drop_order(sections: Sections, focus: Collection[str]) -> list[_Line]:

@@ -6,17 +6,16 @@ import re
 from typing import TYPE_CHECKING
 
 from leporello.summary.template.budget import add_up_left_out
+from leporello.summary.template.file_lines import FileNote, file_line, read_note, split_file_line
 from leporello.summary.template.shape import Sections, line_key, name_in, unique
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
 _COUNTED = re.compile(r" \((\d+)×\)$")
-_FILE_NOTE = re.compile(r"`? (?:—|–|-) |`?: |`? (?=\()")
-_HAPPENED = re.compile(r"(created|written|deleted|moved|run|read|listed|searched|in errors)(?: (\d+)×)?$")
 _WORD = re.compile(r"[A-Za-z0-9_./-]{2,}|[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 _ENOUGH_SHARED = 0.6
-_NOTE_LENGTH = 400
+_NOTE_LENGTH = 500
 
 
 def merge(old: Sections, new: Sections) -> Sections:
@@ -43,52 +42,31 @@ def merge(old: Sections, new: Sections) -> Sections:
     )
 
 
-def split_file_line(line: str) -> tuple[str, str]:
-    """Split a line of Relevant Files into the path and what is said about it."""
-    match = _FILE_NOTE.search(line)
-    path, note = (line[: match.start()], line[match.end() :]) if match else (line, "")
-    return path.strip().strip("`*"), note.strip()
-
-
-def file_line(path: str, note: str) -> str:
-    """Write a line of Relevant Files."""
-    return f"{path} — {note}" if note else path
-
-
 def _merged_files(lines: Iterable[str]) -> tuple[str, ...]:
     """Keep one line per path: what happened is added up, what is said about it is kept."""
-    notes: dict[str, list[str]] = {}
+    notes: dict[str, str] = {}
     named: dict[str, str] = {}
     for line in lines:
         path, note = (name, "") if (name := name_in(line)) else split_file_line(line)
         named[path] = line
-        notes[path] = [*(clause for clause in note.split(", ") if clause), *notes.pop(path, [])]
-    return tuple(file_line(path, _joined(notes[path])) if notes[path] else named[path] for path in notes)
+        notes[path] = ", ".join(filter(None, [note, notes.pop(path, "")]))
+    return tuple(file_line(path, _bounded(notes[path])) if notes[path] else named[path] for path in notes)
 
 
-def _joined(clauses: list[str]) -> str:
+def _bounded(note: str) -> str:
     """Add up what happened; of what is said, the first clauses stay: the newest, and of those the most salient."""
-    said: list[str] = []
-    happened: dict[str, int] = {}
-    for clause in clauses:
-        match = _HAPPENED.match(clause)
-        if match:
-            happened[match[1]] = happened.get(match[1], 0) + int(match[2] or 1)
-    for clause in clauses:
-        if not _HAPPENED.match(clause) and clause not in said and len(clause) + sum(map(len, said)) <= _NOTE_LENGTH:
-            said.append(clause)
-    return ", ".join([*said, *(times(what, count) for what, count in happened.items())])
+    said, happened = read_note(note)
+    kept: list[str] = []
+    for clause in said:
+        if len(clause) + sum(map(len, kept)) <= _NOTE_LENGTH:
+            kept.append(clause)
+    return str(FileNote(kept, happened))
 
 
 def not_renewed(old: Iterable[str], new: Iterable[str]) -> list[str]:
     """Return the older lines without those of names that a newer line tells of."""
     renewed = {name_in(line) for line in new} - {""}
     return [line for line in old if name_in(line) not in renewed]
-
-
-def times(what: str, count: int) -> str:
-    """Say how often something happened, when it was more than once."""
-    return f"{what} {count}×" if count > 1 else what
 
 
 def _added_up(lines: Iterable[str]) -> tuple[str, ...]:
