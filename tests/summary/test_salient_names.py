@@ -330,3 +330,14 @@ def test_a_bracket_inside_a_file_is_a_part_of_it() -> None:
     assert [line.split()[0] for line in parse(told([user("Look at app/(shop)/[id].tsx please")])).files] == [
         "app/(shop)/[id].tsx"
     ]
+
+
+def test_hashes_that_were_only_read_stand_behind_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    def order() -> list[str]:
+        log = "0f3cc3a fix\n0f3cc3a again\n0f3cc3a more\nrelease_slot(row)\n"
+        names, _ = found(used("read_file", {"path": "a.py"}, log)).under(["a.py"], MANY)
+        return names["a.py"]
+
+    assert order() == ["release_slot", "0f3cc3a"]
+    monkeypatch.setattr(Names, "_rank", lambda self, name: (-self._read.get(name, 0.0), name))
+    assert order() == ["0f3cc3a", "release_slot"], "the planted defect"

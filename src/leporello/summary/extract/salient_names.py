@@ -37,6 +37,7 @@ _DULL = re.compile(
     r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:[a-zµ]{1,2}|min|sec|px|rem|[KMGT]i?B)|\d{1,2}(?:st|nd|rd|th)|\d{1,2}-\w{1,10}|\d{4}-\d\d-\d\dT\d\d"
 )
 _COUNTER = re.compile(r"[\d.,:TZ#$%+-]+")  # in outputs: numbers and dates
+_HASH = re.compile(r"(?=[a-f]*\d)[0-9a-f]{7,64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # as a log prints them
 _HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
@@ -133,9 +134,9 @@ class Names:
                 tokens += TOKENS_ALONE
         return of_files, others
 
-    def _rank(self, name: str) -> tuple[float, float, str]:
-        """Return the place in the order: what was said comes before whatever was only read."""
-        return -self._said.get(name, 0.0), -self._read.get(name, 0.0), name
+    def _rank(self, name: str) -> tuple[float, bool, float, str]:
+        """Return the place in the order: what was said comes before whatever was only read, hashes last."""
+        return -self._said.get(name, 0.0), bool(_HASH.fullmatch(name)), -self._read.get(name, 0.0), name
 
     def _homes(self, name: str, whole: dict[str, str]) -> list[str]:
         """Return the files that a name was used with, most often first."""
