@@ -84,7 +84,7 @@ def opened(engine: str) -> Iterator[Callable[[], None]]:
         store, later = open_store(Path(folder) / "store.db"), Later()
         lossless = LCMEngine(WINDOW, store=store, executor=later)
         chosen = lossless if engine == "lcm" else engine
-        with patch("leporello.session.opening.with_spans", lambda sink: sink):
+        with patch("leporello.session.factory.with_spans", lambda sink: sink):
             session = Session.open(
                 engine=chosen, model="m", context_length=WINDOW, store=store, config={}, on_event=lambda _: None
             )

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from leporello import ContextEngine
 from leporello.messages import copied, is_system, role_of, text_of, violations
-from leporello.session import Session, results, verdict
+from leporello.session import Session, acceptance, results
 from leporello.session.results import Mended
 from leporello.testing.conversations import conversation
 from leporello.tokens import count_messages
@@ -193,11 +193,11 @@ def _prompt_stays_lost(self: Any) -> None:
 @pytest.mark.parametrize(
     ("where", "name", "defect"),
     [
-        (verdict, "mended", lambda result, *_, **__: Mended(messages=result)),
+        (acceptance, "mended", lambda result, *_, **__: Mended(messages=result)),
         (results._Mending, "restore_unread", _unread_stays_lost),
         (results._Mending, "restore_prompt", _prompt_stays_lost),
-        (verdict, "_newest_user_problem", lambda *_: ""),
-        (verdict, "_problem", lambda *_: ""),
+        (acceptance, "_newest_user_problem", lambda *_: ""),
+        (acceptance, "_problem", lambda *_: ""),
     ],
 )
 def test_a_session_that_mends_or_judges_too_little_is_caught(

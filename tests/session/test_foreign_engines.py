@@ -14,7 +14,7 @@ import pytest
 from leporello import ContextEngine
 from leporello.events import CompactionFinished
 from leporello.messages import copied, is_system, role_of, text_of, tool_result
-from leporello.session import Session, conversation, verdict
+from leporello.session import Session, acceptance, conversation
 from leporello.session.results import Mended
 from leporello.testing.model_server import ModelServer, Step, Use
 
@@ -205,7 +205,7 @@ def test_a_plain_engine_folds_and_no_request_is_refused(kind: str, window: int, 
 @pytest.mark.parametrize("kind", PLAIN)
 def test_without_mending_most_plain_engines_never_fold(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted defect of the test above: a session that judges what an engine returns as it stands."""
-    monkeypatch.setattr(verdict, "mended", lambda result, *_, **__: Mended(messages=result))
+    monkeypatch.setattr(acceptance, "mended", lambda result, *_, **__: Mended(messages=result))
     work = Work(WINDOWS[0])
     work.play(PLAIN[kind](WINDOWS[0]), "openai")
     statuses = {event.status for event in work.told if isinstance(event, CompactionFinished)}

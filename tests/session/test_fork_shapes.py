@@ -36,7 +36,7 @@ from leporello.errors import SessionError, StoreError
 from leporello.lcm.verify import verify
 from leporello.llm.scripted import ScriptedLLM
 from leporello.session import Session
-from leporello.session.windows import load
+from leporello.session.entries import load
 from leporello.store import Branch, Request, Window
 from leporello.store.sqlite import SQLiteStore
 
@@ -503,9 +503,12 @@ def test_a_window_of_which_messages_were_deleted_knows_its_other_ones(talk: Talk
     row = store.get([shown[-6]])[shown[-6]]
     store.delete("talk", first=row.seq, last=row.seq + 1)
     fork = talk.fork(talk.session, head=False)
-    for line in [*load(Branch(store, "talk", number=1)).lines, *load(Branch(store, "talk", number=fork.branch)).lines]:
-        if "m" in line.kept[0] and "as" not in line.kept[0]:
-            assert [one.message for one in line.said] == [line.message]
+    for line in [
+        *load(Branch(store, "talk", number=1)).entries,
+        *load(Branch(store, "talk", number=fork.branch)).entries,
+    ]:
+        if "m" in line.stored_as[0] and "as" not in line.stored_as[0]:
+            assert [one.message for one in line.sources] == [line.message]
 
 
 def test_a_stand_in_for_a_reply_is_no_part_of_a_fork(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from leporello import ContextCompressor
 from leporello.engine import ContextEngine
 from leporello.errors import LeporelloError
-from leporello.session import opening
+from leporello.session import factory
 from leporello.session.hygiene import REASON, tidy
 from leporello.store import open_store
 
@@ -103,7 +103,7 @@ def runs(session: Session) -> int:
 @pytest.fixture(autouse=True)
 def alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no built-in engine fold in the place of a test's: these tests are about engines that fail in the net."""
-    monkeypatch.setattr(opening, "_built_in", lambda *_: None)
+    monkeypatch.setattr(factory, "_built_in", lambda *_: None)
 
 
 @pytest.fixture

@@ -346,7 +346,7 @@ def test_a_moved_prefix_is_caught() -> None:
 def test_a_session_that_trusts_its_engine_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: results are used unseen."""
     from leporello.session import folding
-    from leporello.session.verdict import Verdict
+    from leporello.session.acceptance import Verdict
 
     def gullible(made: Any, window: Any, dialect: str, **_: Any) -> Verdict:
         from leporello.engine import CompactionReport
@@ -397,8 +397,8 @@ def test_undo_takes_back_what_a_fold_has_shortened() -> None:
     story.model_answers(text="yes", calls=calls)
     story.model_answers(text="Look at src/part_{n}.py please. " * 60, calls=[])
     story.overflow()
-    answer = story.session._conversation.window.lines[-1]
-    assert not answer.said, "the last line shows nothing as it was said"
+    answer = story.session._conversation.window.entries[-1]
+    assert not answer.sources, "the last line shows nothing as it was said"
     story.undo()
     story.nothing_is_lost()
     story.teardown()
@@ -413,7 +413,7 @@ def test_a_row_that_is_written_late_keeps_the_folded_window() -> None:
     story.user_speaks("Look at src/part_{n}.py please. " * 12)
     story.user_speaks("Go on.")
     story.overflow()
-    assert any(line.is_block for line in story.session._conversation.window.lines), "folded"
+    assert any(line.is_block for line in story.session._conversation.window.entries), "folded"
     story.store.fails = True
     story.model_answers(text="What is in part {n}?", calls=["read_file"])
     story.teardown()

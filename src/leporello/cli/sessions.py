@@ -19,7 +19,7 @@ from leporello.cli.store_options import conversation, json_option, opened, owner
 from leporello.lcm.dag import flat_text
 from leporello.messages.visible import visible
 from leporello.session.accounts import totals
-from leporello.session.windows import load
+from leporello.session.entries import load
 from leporello.store import Branch
 
 if TYPE_CHECKING:
@@ -205,7 +205,7 @@ def _folded(store: Store, info: ConversationInfo) -> dict[str, Any]:
     known = totals(store.requests(info.key, owner=info.owner))
     spent = asdict(known.spent)
     return {
-        "window_messages": len(saved.lines) + len(saved.later),
+        "window_messages": len(saved.entries) + len(saved.later),
         "window_nodes": [item["n"] for item in items if "n" in item],
         "compactions": known.compactions,
         "prefix_moves": known.prefix_moves,

@@ -14,7 +14,7 @@ from leporello.llm.errors import classify
 from leporello.messages import fingerprint, last_speaker, leading_systems, tool_calls_of
 from leporello.session.answers import INCOMPLETE
 from leporello.session.dialects import requests_in
-from leporello.session.opening import switched
+from leporello.session.factory import switched
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.session.answers import Answered
     from leporello.session.conversation import Conversation
-    from leporello.session.lines import Line
-    from leporello.session.opening import Opened
+    from leporello.session.factory import Opened
+    from leporello.session.window import Entry
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,8 +118,8 @@ class Dialogue:
     @property
     def dangles(self) -> bool:
         """Whether the newest message is an answer that broke off: the client may have seen all of it, some or none."""
-        lines = self._conversation.window.lines
-        return bool(lines) and bool(lines[-1].message.get(INCOMPLETE))
+        entries = self._conversation.window.entries
+        return bool(entries) and bool(entries[-1].message.get(INCOMPLETE))
 
     def _request(self, tools: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
         self._conversation.request(tools)
@@ -142,7 +142,7 @@ class Dialogue:
         They carry no mark, so those behind the last known message come again when an answer is asked for again.
         """
         window = self._conversation.window
-        end = _spoken(_said(window.lines[max(window.systems(), last_speaker(window.messages) + 1) :]))
+        end = _spoken(_said(window.entries[max(window.systems(), last_speaker(window.messages) + 1) :]))
         here = _spoken(new[: leading_systems(new)])
         same = [one == other for one, other in zip(end, here, strict=False)]
         return same.index(False) if False in same else len(same)
@@ -160,11 +160,11 @@ class Dialogue:
 
 def _first_said(conversation: Conversation) -> list[Message]:
     """Return the system messages as they were said: a compaction may have written its note behind one."""
-    return _said(conversation.window.lines[: conversation.window.systems()])
+    return _said(conversation.window.entries[: conversation.window.systems()])
 
 
-def _said(lines: Sequence[Line]) -> list[Message]:
-    return [line.said[0].message if line.said else line.message for line in lines]
+def _said(entries: Sequence[Entry]) -> list[Message]:
+    return [entry.sources[0].message if entry.sources else entry.message for entry in entries]
 
 
 def _spoken(messages: Sequence[Message]) -> list[str]:

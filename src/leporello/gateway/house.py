@@ -23,7 +23,7 @@ from leporello.gateway.shelf import Shelf
 from leporello.gateway.upstream import connect
 from leporello.messages.visible import one_line
 from leporello.redact import logger
-from leporello.session.opening import open_session
+from leporello.session.factory import open_session
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping

@@ -33,7 +33,7 @@ from leporello.messages import is_system
 from leporello.messages.visible import one_line
 from leporello.redact import logger
 from leporello.session.answers import INCOMPLETE
-from leporello.session.opening import new_id
+from leporello.session.factory import new_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -68,7 +68,7 @@ class Spent:
 class Parts:
     """The tokens of the window by what they are, estimated and corrected by the provider's counts.
 
-    `masked` is the zone of turns whose long tool outputs are one line each, `tail` what is there word for word.
+    `masked` is the zone of turns whose long tool outputs are one entry each, `tail` what is there word for word.
     """
 
     system: int = 0

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
     from leporello.session.conversation import Conversation
-    from leporello.session.lines import Line
+    from leporello.session.window import Entry
 
 
 def with_own_ids(conversation: Conversation, message: Message) -> Message:
@@ -55,29 +55,29 @@ def _known_call(message: Message, renamed: dict[str, str], waiting: set[str]) ->
     return {**message, "tool_call_id": own} if own in waiting and call_id not in waiting else message
 
 
-def add_lines(conversation: Conversation, new: Sequence[Line]) -> None:
-    """Put lines into the window: a late result in the place of the stub that was sent for it, the others at the end."""
+def add_entries(conversation: Conversation, new: Sequence[Entry]) -> None:
+    """Put entries into the window: a late result in the place of its stub, the others at the end."""
     waiting = open_calls_of(conversation.window.messages)
     stubs: dict[str, int] | None = None
-    late: dict[int, Line] = {}
-    added: list[Line] = []
-    for line in new:
-        call_id = _answered_call(line.message)
+    late: dict[int, Entry] = {}
+    added: list[Entry] = []
+    for entry in new:
+        call_id = _answered_call(entry.message)
         if call_id and call_id not in waiting:
-            stubs = _stubs(conversation.window.lines, added) if stubs is None else stubs
+            stubs = _stubs(conversation.window.entries, added) if stubs is None else stubs
             if call_id in stubs:
-                late[stubs.pop(call_id)] = line
+                late[stubs.pop(call_id)] = entry
                 continue
-        added.append(line)
-        if line.role != "tool" and not is_system(line.message):
-            waiting = set(call_ids_of(line.message))
+        added.append(entry)
+        if entry.role != "tool" and not is_system(entry.message):
+            waiting = set(call_ids_of(entry.message))
         elif call_id:
             waiting.discard(call_id)
             (stubs or {}).pop(call_id, None)
     if late:
         first = min(late)
-        lines = [late.get(place, line) for place, line in enumerate(conversation.window.lines[first:], first)]
-        conversation.replace(first, lines, "a late tool result")
+        entries = [late.get(place, entry) for place, entry in enumerate(conversation.window.entries[first:], first)]
+        conversation.replace(first, entries, "a late tool result")
     conversation.window.extend(added)
 
 
@@ -99,8 +99,8 @@ def _answered_call(message: Message) -> str:
     return call_id if isinstance(call_id, str) else ""
 
 
-def _stubs(lines: Sequence[Line], added: Sequence[Line]) -> dict[str, int]:
+def _stubs(entries: Sequence[Entry], added: Sequence[Entry]) -> dict[str, int]:
     """Return the places of the stubs that were sent for results, by the ids of the calls; not where a result came."""
-    newest = {_answered_call(line.message): place for place, line in enumerate(lines) if line.role == "tool"}
-    came = {_answered_call(line.message) for line in added}
-    return {id_: place for id_, place in newest.items() if id_ not in came and not lines[place].said}
+    newest = {_answered_call(entry.message): place for place, entry in enumerate(entries) if entry.role == "tool"}
+    came = {_answered_call(entry.message) for entry in added}
+    return {id_: place for id_, place in newest.items() if id_ not in came and not entries[place].sources}

@@ -31,7 +31,8 @@ from leporello.prices import cost
 from leporello.redact import logger, redact
 from leporello.session.accounts import FOLDED, REQUEST, UNDO, Accounts
 from leporello.session.answers import INCOMPLETE
-from leporello.session.calls import add_lines, known_calls, with_own_ids
+from leporello.session.calls import add_entries, known_calls, with_own_ids
+from leporello.session.entries import common
 from leporello.session.events import (
     AnswerRecorded,
     PrefixMoved,
@@ -41,11 +42,10 @@ from leporello.session.events import (
     WindowCorrected,
 )
 from leporello.session.folding import LEASE_SECONDS, fold, is_due
-from leporello.session.lines import Said, Window, line_of
-from leporello.session.mending import Soundness
 from leporello.session.meter import Meter
 from leporello.session.persistence import Persistence
-from leporello.session.windows import common
+from leporello.session.validity import Validity
+from leporello.session.window import Source, Window, entry_of
 from leporello.store import Request
 from leporello.tokens import count_message, count_tools
 
@@ -58,10 +58,10 @@ if TYPE_CHECKING:
     from leporello.messages import Message, ToolCall
     from leporello.session.answers import Answered
     from leporello.session.engine_host import EngineHost
-    from leporello.session.lines import Line
+    from leporello.session.entries import Saved
     from leporello.session.meter import Count
     from leporello.session.route import Route
-    from leporello.session.windows import Saved
+    from leporello.session.window import Entry
     from leporello.store import Branch
 
 T = TypeVar("T")
@@ -88,7 +88,7 @@ class Tools:
 class Sent:
     """The request that waits for its answer."""
 
-    lines: int
+    length: int
     tokens: int
     prefix: str
     moved: str
@@ -118,7 +118,7 @@ class Conversation:
         self.sink = sink
         self.persistence = Persistence(branch, self.notice)
         self.window = Window()
-        self.validity = Soundness()
+        self.validity = Validity()
         self.meter = Meter(route.model)
         self.prefix = PrefixTracker()
         self.accounts = Accounts()
@@ -155,7 +155,7 @@ class Conversation:
 
     def add(self, messages: Sequence[Message]) -> None:
         """Take what somebody said: it is stored before anything else happens with it."""
-        said = [Said(message=message) for message in known_calls(self, [copied(checked(m)) for m in messages])]
+        said = [Source(message=message) for message in known_calls(self, [copied(checked(m)) for m in messages])]
         begins = any(role_of(one.message) == "user" for one in said)
         if begins:
             self._catch_up()
@@ -163,7 +163,7 @@ class Conversation:
         self.recovered = False
         if begins:
             self.accounts.next_turn()
-        add_lines(self, [line_of(one.message, said=[one]) for one in said])
+        add_entries(self, [entry_of(one.message, sources=[one]) for one in said])
 
     def request(self, tools: Sequence[dict[str, Any]]) -> None:
         """Make the window ready to be sent: stored, valid, counted, and folded when the engine says so."""
@@ -183,10 +183,10 @@ class Conversation:
         message = with_own_ids(self, copied(answer.message))
         self.attempt(self.engine.used, self._usage(answer))
         dollars = self.cost(answer.usage) if answer.usage else None
-        said, lines = Said(message=message), self.sent.lines if self.sent else len(self.window)
+        said, upto = Source(message=message), self.sent.length if self.sent else len(self.window)
         row = replace(self._row(self.sent), usage=dict(answer.usage or {}), cost_usd=dollars)
-        self.persistence.store_answer(said, self.window, lines, row)
-        self.window.extend([line_of(message, said=[said])])
+        self.persistence.store_answer(said, self.window, upto, row)
+        self.window.extend([entry_of(message, sources=[said])])
         self._account(answer, dollars)
         calls = self.open_calls()
         for call in calls:
@@ -233,8 +233,8 @@ class Conversation:
         if self._may_be_folded(at):
             self.notice("the store is away: nothing more is taken back until it is there again")
             return []
-        removed = self.window.lines[at:]
-        said = [one for line in removed for one in line.said]
+        removed = self.window.entries[at:]
+        said = [one for entry in removed for one in entry.sources]
         newest = self.persistence.newest_said()
         self.replace(at, [], UNDO)
         self.sent, self.recovered = None, False
@@ -244,7 +244,7 @@ class Conversation:
         else:
             self.reload(UNDO)
         self.persistence.write(self.window, len(self.window), Request(reason=UNDO, keep=0, added=()))
-        return [copied(line.message) for line in removed]
+        return [copied(entry.message) for entry in removed]
 
     def switch_model(self, route: Route) -> None:
         """Go on with another model: budgets are worked out anew, and the count of the one before is not used."""
@@ -257,7 +257,7 @@ class Conversation:
         """Write down that the request under way got no answer."""
         if self.sent is None:
             return
-        self.persistence.write(self.window, self.sent.lines, self._row(self.sent, error=why))
+        self.persistence.write(self.window, self.sent.length, self._row(self.sent, error=why))
         self.sent = None
         self.tell(RequestFailed, error=why)
 
@@ -276,38 +276,38 @@ class Conversation:
 
         As long as nothing was said there is nothing to store.
         """
-        lines = self.window.lines
-        first = lines[0] if self.window.systems() else None
-        if first is not None and text in [text_of(message) for message in (first.message, *first.said_messages)]:
+        entries = self.window.entries
+        first = entries[0] if self.window.systems() else None
+        if first is not None and text in [text_of(message) for message in (first.message, *first.source_messages)]:
             return
-        said = Said(message={"role": "system", "content": text}, prompt=bool(lines))
-        line = line_of(said.message, said=[said])
-        if not lines:
+        said = Source(message={"role": "system", "content": text}, prompt=bool(entries))
+        entry = entry_of(said.message, sources=[said])
+        if not entries:
             self.persistence.unspoken = [said]
-            self.window.extend([line])
+            self.window.extend([entry])
             return
         self.persistence.store(self.window, [said])
-        self.replace(0, [line, *(lines if first is None else lines[1:])], "system prompt changed")
+        self.replace(0, [entry, *(entries if first is None else entries[1:])], "system prompt changed")
 
     def replace_system_messages(self, systems: Sequence[Message]) -> None:
         """Let the conversation begin with other system messages."""
-        said = [Said(message=copied(message), prompt=True) for message in systems]
+        said = [Source(message=copied(message), prompt=True) for message in systems]
         self.persistence.store(self.window, said)
-        rest = self.window.lines[self.window.systems() :]
-        self.replace(0, [*(line_of(one.message, said=[one]) for one in said), *rest], "system prompt changed")
+        rest = self.window.entries[self.window.systems() :]
+        self.replace(0, [*(entry_of(one.message, sources=[one]) for one in said), *rest], "system prompt changed")
 
     def retract_answer(self) -> None:
         """Take back the newest answer, not what it answers; the branch that is left keeps it."""
         self.persistence.store(self.window)
         at = len(self.window) - 1
-        said = self.window.lines[at].said
+        said = self.window.entries[at].sources
         self.replace(at, [], UNDO)
         self.persistence.withdraw(said[0], said[-1])
         self.persistence.write(self.window, at, Request(reason=UNDO, keep=0, added=()))
 
     def resume(self, saved: Saved) -> None:
         """Go on from the conversation as it stands in the store."""
-        self.window = Window([*saved.lines, *saved.later])
+        self.window = Window([*saved.entries, *saved.later])
         self.persistence.resume(saved)
 
     def reload(self, why: str) -> None:
@@ -316,7 +316,7 @@ class Conversation:
         if saved is None:
             return
         before = self.window
-        same = common(before, [*saved.lines, *saved.later])
+        same = common(before, [*saved.entries, *saved.later])
         self.cut(same, why)
         self.resume(saved)
         self.window.rewritten = min(before.rewritten, same)
@@ -327,9 +327,9 @@ class Conversation:
         if changed is not None:
             self.cut(changed, "mended", sound=True)
 
-    def replace(self, start: int, lines: Sequence[Line], why: str) -> None:
-        """Put other lines in the place of those from `start` on."""
-        self.window.replace(start, lines)
+    def replace(self, start: int, entries: Sequence[Entry], why: str) -> None:
+        """Put other entries in the place of those from `start` on."""
+        self.window.replace(start, entries)
         self.cut(start, why)
 
     def cut(self, index: int, why: str, *, sound: bool = False) -> None:
@@ -343,8 +343,8 @@ class Conversation:
             self.validity.cut(index)
         self.meter.cut(index)
         self.persistence.cut(index, self.window)
-        if self.sent is not None and index < self.sent.lines:
-            self.sent = replace(self.sent, lines=index)
+        if self.sent is not None and index < self.sent.length:
+            self.sent = replace(self.sent, length=index)
 
     # what can be asked
 
@@ -465,13 +465,13 @@ class Conversation:
             self.tell(PrefixMoved, reason=change.reason, index=change.index, tokens_lost=change.tokens_lost)
         tokens = self.size().tokens
         self.meter.sent(self.window, self.tools.tokens)
-        route, lines = self.route, len(self.window)
-        self.sent = Sent(lines=lines, prefix=change.hash, tokens=tokens, moved=change.reason, route=route)
+        route, length = self.route, len(self.window)
+        self.sent = Sent(length=length, prefix=change.hash, tokens=tokens, moved=change.reason, route=route)
         self.tell(
             RequestReady,
             model=route.model,
             provider=route.provider,
-            messages=lines,
+            messages=length,
             tokens=tokens,
             context_length=route.context_length,
         )
@@ -479,9 +479,9 @@ class Conversation:
     def _answer(self, call: ToolCall) -> None:
         """Let the engine answer a call of one of its tools."""
         answer = self.engine.answer(call, self.shown())
-        said = Said(message=tool_result(call, answer.text))
+        said = Source(message=tool_result(call, answer.text))
         self.persistence.store(self.window, [said])
-        self.window.extend([line_of(said.message, said=[said])])
+        self.window.extend([entry_of(said.message, sources=[said])])
         self.tell(ToolAnswered, name=call.name, call_id=call.id, seconds=answer.seconds)
 
     def _account(self, answer: Answered, dollars: float | None) -> None:
@@ -531,9 +531,9 @@ class Conversation:
 
     def _may_be_folded(self, at: int) -> bool:
         """Tell whether, after an undo without the store, a newer message of the user than this one may be folded."""
-        persistence, lines = self.persistence, self.window.lines
-        written = any(not line.said and not is_system(line.message) for line in lines)
-        unstored = any(one in persistence.waiting for one in lines[at].said)
+        persistence, entries = self.persistence, self.window.entries
+        written = any(not entry.sources and not is_system(entry.message) for entry in entries)
+        unstored = any(one in persistence.waiting for one in entries[at].sources)
         return bool(persistence.withdrawn) and written and not unstored
 
 

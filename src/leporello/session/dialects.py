@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
     from leporello.session.conversation import Conversation, Tools
-    from leporello.session.lines import Window
+    from leporello.session.window import Window
 
 DIALECTS: Final = ("openai", "anthropic")
 

@@ -12,7 +12,7 @@ from leporello.engine import CompactionReport, ContextEngine, ForeignCall, call_
 from leporello.errors import EngineError
 from leporello.plugins import dispatch, merge_tools, route_llm
 from leporello.redact import redact
-from leporello.session.verdict import Made
+from leporello.session.acceptance import CompressResult
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -140,14 +140,14 @@ class EngineHost:
         """Ask the engine whether it would rather wait for the provider's own count."""
         return bool(self._call("should_defer_preflight_to_real_usage", tokens))
 
-    def compress(self, call: CompressCall, branch: Branch) -> Made:
+    def compress(self, call: CompressCall, branch: Branch) -> CompressResult:
         """Let the engine compress; returns whatever it returned, its report if it made one, and what it proposed."""
         branch.sources = call.sources
         with self._blamed("compress"):
             made = self._made(self.engine, call)
         return replace(made, proposal=branch.take_proposal())
 
-    def compress_built_in(self, call: CompressCall, route: Route, sink: Sink) -> Made:
+    def compress_built_in(self, call: CompressCall, route: Route, sink: Sink) -> CompressResult:
         """Let the built-in engine compress in the place of this one."""
         if self.built_in is None:
             raise EngineError("there is no engine to fold in the place of this one")
@@ -177,7 +177,7 @@ class EngineHost:
         """Let the engine give back what it holds."""
         self._call("close")
 
-    def _made(self, engine: ContextEngine, call: CompressCall) -> Made:
+    def _made(self, engine: ContextEngine, call: CompressCall) -> CompressResult:
         """Let an engine compress, and return its result with its report if it made one."""
         before: CompactionReport | None = getattr(engine, "last_compaction", None)
         started = self.clock()
@@ -188,7 +188,7 @@ class EngineHost:
         )
         report = getattr(engine, "last_compaction", None)
         own = report if isinstance(report, CompactionReport) and report is not before else None
-        return Made(result=result, report=own, seconds=self.clock() - started)
+        return CompressResult(result=result, report=own, seconds=self.clock() - started)
 
     def _call(self, method: str, *args: Any, **offered: Any) -> Any:
         """Call the engine with what its signature takes; an engine on an older base class may lack the method."""

@@ -14,20 +14,20 @@ from leporello.engine import CompactionReport
 from leporello.errors import EngineError, StaleWindowError, StoreError
 from leporello.events import CompactionFinished, CompactionStarted
 from leporello.messages import copied
+from leporello.session.acceptance import judge, kept
 from leporello.session.accounts import FOLDED
 from leporello.session.engine_host import CompressCall
+from leporello.session.entries import folded_entries, place_of, proposed_entries
 from leporello.session.lease import Lease
-from leporello.session.lines import Line, Said, Window, line_of
-from leporello.session.verdict import judge, kept
-from leporello.session.windows import folded_lines, place_of, proposed_lines
+from leporello.session.window import Entry, Source, Window, entry_of
 from leporello.store import FOLD, Request
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leporello.messages import Message
+    from leporello.session.acceptance import CompressResult
     from leporello.session.conversation import Conversation
-    from leporello.session.verdict import Made
     from leporello.store import Proposal
 
 LEASE_SECONDS = 15.0  # prolonged while a compaction goes on; what a killed process held is free after that
@@ -109,14 +109,14 @@ def _replace_window(
     if report.status in FOLDED:
         if not conversation.persistence.journalled:
             conversation.persistence.save(conversation.window, _row(report, trigger))
-        _put_pins_back(conversation, before.lines)
+        _put_pins_back(conversation, before.entries)
         conversation.validity.mend(conversation.window, conversation.dialect)
         if conversation.sent is not None:  # its row must not cut off what the fold has saved
-            conversation.sent = replace(conversation.sent, lines=len(conversation.window))
+            conversation.sent = replace(conversation.sent, length=len(conversation.window))
     return report
 
 
-def _use(conversation: Conversation, made: Made, given: list[Message], trigger: str) -> CompactionReport:
+def _use(conversation: Conversation, made: CompressResult, given: list[Message], trigger: str) -> CompactionReport:
     """Make an engine's result the window if it is good; one that it proposed is committed too, or dropped."""
     window, is_foreign = conversation.window, conversation.engine.is_foreign
     room = int(NET * conversation.route.context_length) if is_foreign else None
@@ -124,25 +124,25 @@ def _use(conversation: Conversation, made: Made, given: list[Message], trigger: 
     if verdict.result is None:
         return verdict.report
     if made.proposal is None:
-        lines = folded_lines(verdict.result, window.messages if is_foreign else given, window.lines)
+        entries = folded_entries(verdict.result, window.messages if is_foreign else given, window.entries)
     else:
-        lines = proposed_lines(verdict.result, made.proposal.window.items, window.lines)
-        problem = _commit(conversation, lines, made.proposal, _row(verdict.report, trigger))
+        entries = proposed_entries(verdict.result, made.proposal.window.items, window.entries)
+        problem = _commit(conversation, entries, made.proposal, _row(verdict.report, trigger))
         if problem:
             return _refused(conversation, problem)
-    conversation.window = Window(lines)
+    conversation.window = Window(entries)
     conversation.cut(0, COMPACTION)
     if made.proposal is not None:
         conversation.persistence.is_saved(conversation.window)
     return verdict.report
 
 
-def _commit(conversation: Conversation, lines: Sequence[Line], proposal: Proposal, row: Request) -> str:
+def _commit(conversation: Conversation, entries: Sequence[Entry], proposal: Proposal, row: Request) -> str:
     """Commit a window that an engine proposed; returns why it had to be dropped, "" when it was not."""
-    if not lines:
+    if not entries:
         return "the engine proposed another window than it returned"
     try:
-        conversation.persistence.commit(lines, proposal, row)
+        conversation.persistence.commit(entries, proposal, row)
     except StaleWindowError:
         conversation.reload("another process folded the conversation")
         return "another process has folded the conversation meanwhile"
@@ -187,16 +187,16 @@ def _catch(conversation: Conversation, report: CompactionReport, call: CompressC
     )
 
 
-def _put_pins_back(conversation: Conversation, before: Sequence[Line]) -> None:
+def _put_pins_back(conversation: Conversation, before: Sequence[Entry]) -> None:
     """Put pinned messages back that a fold has taken out of the window, each before what was said after it."""
-    said = {one.id: one for line in before for one in line.said}
+    said = {one.id: one for entry in before for one in entry.sources}
     for row in conversation.persistence.pinned():
         window = conversation.window
-        if any(one.id == row.id for line in window.lines for one in line.said):
+        if any(one.id == row.id for entry in window.entries for one in entry.sources):
             continue
-        one = said.get(row.id) or Said(message=row.message, id=row.id)
+        one = said.get(row.id) or Source(message=row.message, id=row.id)
         at = place_of(window, row.id)
-        conversation.replace(at, [line_of(one.message, said=[one]), *window.lines[at:]], COMPACTION)
+        conversation.replace(at, [entry_of(one.message, sources=[one]), *window.entries[at:]], COMPACTION)
 
 
 def _row(report: CompactionReport, trigger: str) -> Request:
@@ -220,7 +220,7 @@ def _rests_until(conversation: Conversation, tokens: int) -> int:
 
 def _sources(window: Window) -> list[tuple[str | None, ...]]:
     """Return the stored messages that each message of a window stands for."""
-    return [line.sources for line in window.lines]
+    return [entry.source_ids for entry in window.entries]
 
 
 def _sum(*costs: float | None) -> float | None:

@@ -70,10 +70,10 @@ def _last_report(session: Session) -> int | None:
 def _said_since(conversation: Conversation) -> int:
     """Weigh what came after the newest answer."""
     tokens = 0
-    for line in reversed(conversation.window.lines):
-        if line.role == "assistant":
+    for entry in reversed(conversation.window.entries):
+        if entry.role == "assistant":
             break
-        tokens += line.tokens
+        tokens += entry.tokens
     return round(tokens * conversation.meter.calibration.factor(conversation.meter.model))
 
 

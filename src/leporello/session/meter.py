@@ -10,7 +10,7 @@ from leporello.tokens import Calibration
 from leporello.tokens.estimate import PER_REQUEST
 
 if TYPE_CHECKING:
-    from leporello.session.lines import Window
+    from leporello.session.window import Window
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Meter:
         self.model = model
         self.calibration = Calibration()
         self._reported: int | None = None
-        self._lines = 0
+        self._counted = 0
         self._tools = 0
         self._sent = 0
         self._pending: tuple[int, int] | None = None
@@ -41,7 +41,7 @@ class Meter:
         factor = self.calibration.factor(self.model)
         if self._reported is None:
             return Count(tokens=math.ceil(self._plain(window, tools or 0) * factor), reported=False)
-        new = window.tokens_from(self._lines) + (0 if tools is None else tools - self._tools)
+        new = window.tokens_from(self._counted) + (0 if tools is None else tools - self._tools)
         return Count(tokens=max(0, self._reported + math.ceil(new * factor)), reported=True)
 
     def sent(self, window: Window, tools: int) -> None:
@@ -55,21 +55,21 @@ class Meter:
             return
         self.calibration.observe(self.model, self._sent, prompt_tokens)
         self._reported = prompt_tokens
-        self._lines, self._tools = self._pending
+        self._counted, self._tools = self._pending
 
     def refused(self, actual: int) -> None:
         """Learn from the size that an overflow answer named."""
         self.calibration.observe(self.model, self._sent, actual)
 
-    def resumed(self, prompt_tokens: int, lines: int, tools: int) -> None:
+    def resumed(self, prompt_tokens: int, length: int, tools: int) -> None:
         """Take up the count of an earlier process."""
-        self._reported, self._lines, self._tools = prompt_tokens, lines, tools
+        self._reported, self._counted, self._tools = prompt_tokens, length, tools
 
-    def cut(self, lines: int) -> None:
-        """Forget the provider's count, given or still to come, if it speaks of lines that are gone or changed."""
-        if lines < self._lines:
+    def cut(self, index: int) -> None:
+        """Forget the provider's count, given or still to come, if it speaks of entries that are gone or changed."""
+        if index < self._counted:
             self._reported = None
-        if self._pending is not None and lines < self._pending[0]:
+        if self._pending is not None and index < self._pending[0]:
             self._pending = None
 
     def switch(self, model: str) -> None:

@@ -12,16 +12,16 @@ from uuid import uuid4
 
 from leporello.errors import StaleWindowError, StoreError
 from leporello.messages import role_of, text_of
-from leporello.session.lines import Said, line_of
-from leporello.session.windows import load
+from leporello.session.entries import load
+from leporello.session.window import Source, entry_of
 from leporello.store import Window as StoredWindow
 from leporello.store.codec import verbatim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from leporello.session.lines import Line, Window
-    from leporello.session.windows import Saved
+    from leporello.session.entries import Saved
+    from leporello.session.window import Entry, Window
     from leporello.store import Branch, Proposal, Request, Stored, WindowItem
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ SLICE_MESSAGES = 64
 SLICE_CHARACTERS = 256 * 1024
 """How much is stored in one transaction: others that write wait for no more than that."""
 
-_RECENT = 8  # lines at the end: there the newest message is nearly always, so they are looked at first
+_RECENT = 8  # entries at the end: there the newest message is nearly always, so they are looked at first
 
 
 class Persistence:
@@ -40,18 +40,18 @@ class Persistence:
         self.branch = branch
         self.lease_token = uuid4().hex
         """The name under which this session holds the right to compact."""
-        self.waiting: list[Said] = []
+        self.waiting: list[Source] = []
         """Messages that the store could not take yet."""
-        self.unspoken: list[Said] = []
+        self.unspoken: list[Source] = []
         """The system prompt of a conversation in which nothing was said yet: it is stored with the first message."""
         self.unwritten: list[Request] = []
         """Rows of the journal that the store could not take yet."""
-        self.withdrawn: list[tuple[Said, Said]] = []
+        self.withdrawn: list[tuple[Source, Source]] = []
         """What was taken back, from and to, that the store does not know of yet."""
-        self.newest: Said | None = None
+        self.newest: Source | None = None
         """What was said last, if that is known."""
         self.journalled = 0
-        """How many lines the store's window has."""
+        """How many entries the store's window has."""
         self._items = 0
         """How many items those are."""
         self._notice = notice
@@ -59,17 +59,17 @@ class Persistence:
     def resume(self, saved: Saved) -> None:
         """Go on from the conversation as it stands in the store."""
         self.newest = None
-        self.journalled, self._items = (len(saved.lines), saved.items) if saved.whole else (0, 0)
+        self.journalled, self._items = (len(saved.entries), saved.items) if saved.whole else (0, 0)
 
     def cut(self, index: int, window: Window) -> None:
-        """Take note that the lines from a place on are others than the store's window has."""
+        """Take note that the entries from a place on are others than the store's window has."""
         if index < self.journalled:
-            self._items = len(items_of(window.lines[:index]))
+            self._items = len(items_of(window.entries[:index]))
             self.journalled = index
 
     # what was said
 
-    def store(self, window: Window, said: Sequence[Said] = (), row: Request | None = None) -> None:
+    def store(self, window: Window, said: Sequence[Source] = (), row: Request | None = None) -> None:
         """Store what was said, and what the store could not take before; when it fails again, it waits."""
         if not (self.waiting or said):
             return
@@ -105,27 +105,27 @@ class Persistence:
         self.fork_withdrawn()
         self._write_late(window)
 
-    def store_answer(self, said: Said, window: Window, lines: int, row: Request) -> None:
+    def store_answer(self, said: Source, window: Window, upto: int, row: Request) -> None:
         """Store the answer to a request and the request's row of the journal, at once."""
         if self.waiting:  # what the row speaks of must be stored first
             self.store(window, [said])
-            self.write(window, lines, row)
+            self.write(window, upto, row)
             return
-        written, lines = self._row(window, lines, row)
+        written, upto = self._row(window, upto, row)
         self.store(window, [said], written)
         if self.waiting:
             self.unwritten.append(row)
         else:
-            self._note(written, lines)
+            self._note(written, upto)
 
-    def newest_said(self) -> Said | None:
+    def newest_said(self) -> Source | None:
         """Return what was said last, also when a fold has taken it out of the window; None when that is not known."""
         if self.newest is not None or self.waiting or self.withdrawn:
             return self.newest
         id_ = self._try(self._newest_id)
-        return None if id_ is None else Said(message={}, id=id_)
+        return None if id_ is None else Source(message={}, id=id_)
 
-    def withdraw(self, first: Said, last: Said) -> None:
+    def withdraw(self, first: Source, last: Source) -> None:
         """Take back what was said, from and to: the conversation goes on on a fork before it."""
         self.withdrawn.append((first, last))
         self.newest = None
@@ -139,7 +139,7 @@ class Persistence:
                 break
             self.withdrawn.pop(0)
 
-    def unstored_turn(self, window: Window) -> list[Line]:
+    def unstored_turn(self, window: Window) -> list[Entry]:
         """Return the newest turn that waits for the store and was not taken back, unless the window shows it."""
         left = list(self.waiting)
         for first, last in self.withdrawn:
@@ -149,8 +149,8 @@ class Persistence:
                 del left[start : stop + 1]
         users = [at for at, one in enumerate(left) if role_of(one.message) == "user"]
         turn = left[users[-1] :] if users else []
-        shown = any(one is turn[0] for line in window.lines for one in line.said) if turn else True
-        return [] if shown else [line_of(one.message, said=[one]) for one in turn]
+        shown = any(one is turn[0] for entry in window.entries for one in entry.sources) if turn else True
+        return [] if shown else [entry_of(one.message, sources=[one]) for one in turn]
 
     # where it stands
 
@@ -167,10 +167,10 @@ class Persistence:
         if self.waiting or self.withdrawn:
             return None
         newest = self._try(self._newest_id)
-        if newest is None or newest in _ids(window.lines[-_RECENT:]) or newest in _ids(window.lines):
+        if newest is None or newest in _ids(window.entries[-_RECENT:]) or newest in _ids(window.entries):
             return None
         saved = self.load()
-        return saved if saved is not None and saved.knows(_ids(window.lines[self.journalled :])) else None
+        return saved if saved is not None and saved.knows(_ids(window.entries[self.journalled :])) else None
 
     def pinned(self) -> list[Stored]:
         """Return the pinned messages on this branch, oldest first."""
@@ -178,35 +178,35 @@ class Persistence:
 
     # the window and the journal
 
-    def write(self, window: Window, lines: int, row: Request) -> None:
-        """Write a row of the journal, with what the window has up to this line that the store's window has not."""
+    def write(self, window: Window, upto: int, row: Request) -> None:
+        """Write a row of the journal, with what the window has up to a place that the store's window has not."""
         if self.waiting:
             self.unwritten.append(row)
             return
-        written, lines = self._row(window, lines, row)
+        written, upto = self._row(window, upto, row)
         if self._try(partial(self._journal, written)) is None:
             self.unwritten.append(row)
         else:
-            self._note(written, lines)
+            self._note(written, upto)
 
     def save(self, window: Window, row: Request) -> None:
         """Replace the store's window by this one, whatever it was."""
-        if self.waiting or self._try(partial(self._save, items_of(window.lines), row)) is None:
+        if self.waiting or self._try(partial(self._save, items_of(window.entries), row)) is None:
             self.unwritten.append(row)
         else:
             self.is_saved(window)
 
-    def commit(self, lines: Sequence[Line], proposal: Proposal, row: Request) -> None:
+    def commit(self, entries: Sequence[Entry], proposal: Proposal, row: Request) -> None:
         """Replace the store's window by one that an engine proposed, with its nodes and its row, all at once.
 
         Raises StaleWindowError when it was replaced since, StoreError when the store cannot be used.
         """
-        window = replace(proposal.window, items=items_of(lines))
+        window = replace(proposal.window, items=items_of(entries))
         self.branch.commit(replace(proposal, window=window), row)
 
     def is_saved(self, window: Window) -> None:
         """Take note that the store's window is this one."""
-        self.journalled, self._items = len(window), len(items_of(window.lines))
+        self.journalled, self._items = len(window), len(items_of(window.entries))
 
     def end(self) -> None:
         """Mark the end of the conversation, if anything of it is stored."""
@@ -216,7 +216,7 @@ class Persistence:
 
     # one step on the store each
 
-    def _append(self, said: Sequence[Said], row: Request | None) -> tuple[str, ...]:
+    def _append(self, said: Sequence[Source], row: Request | None) -> tuple[str, ...]:
         messages, prompt = [one.message for one in said], said[0].prompt
         return self.branch.store.append(
             self.branch.conversation, messages, request=row, prompt=prompt, **self.branch.here
@@ -252,20 +252,20 @@ class Persistence:
     def _write_late(self, window: Window) -> None:
         """Write the rows that the store could not take, for what they used and cost, with the window as it is now."""
         while self.unwritten and not self.waiting:
-            written, lines = self._row(window, len(window), self.unwritten[0])
+            written, upto = self._row(window, len(window), self.unwritten[0])
             if self._try(partial(self._journal, written)) is None:
                 return
-            self._note(written, lines)
+            self._note(written, upto)
             self.unwritten.pop(0)
 
-    def _row(self, window: Window, lines: int, row: Request) -> tuple[Request, int]:
-        """Return a row with what it adds to the store's window, and how many lines that window has then."""
-        lines = max(lines, self.journalled)  # a fold since the request has saved more than that
-        added = items_of(window.lines[self.journalled : lines])
-        return replace(row, keep=self._items, added=added), lines
+    def _row(self, window: Window, upto: int, row: Request) -> tuple[Request, int]:
+        """Return a row with what it adds to the store's window, and how many entries that window has then."""
+        upto = max(upto, self.journalled)  # a fold since the request has saved more than that
+        added = items_of(window.entries[self.journalled : upto])
+        return replace(row, keep=self._items, added=added), upto
 
-    def _note(self, written: Request, lines: int) -> None:
-        self.journalled, self._items = lines, written.keep + len(written.added)
+    def _note(self, written: Request, upto: int) -> None:
+        self.journalled, self._items = upto, written.keep + len(written.added)
 
     def _try(self, work: Callable[[], T]) -> T | None:
         """Do something on the store; that it cannot be used is told, and does not end the conversation."""
@@ -276,23 +276,23 @@ class Persistence:
             return None
 
 
-def items_of(lines: Sequence[Line]) -> tuple[WindowItem, ...]:
-    """Return how the store's window writes these lines."""
-    return tuple(item for line in lines for item in line.items())
+def items_of(entries: Sequence[Entry]) -> tuple[WindowItem, ...]:
+    """Return how the store's window writes these entries."""
+    return tuple(item for entry in entries for item in entry.items())
 
 
-def _check(said: Sequence[Said]) -> None:
+def _check(said: Sequence[Source]) -> None:
     """Refuse messages that no store can keep."""
     for one in said:
         verbatim(one.message)
 
 
-def _slices(said: Sequence[Said], ends: Sequence[Said]) -> Iterator[list[Said]]:
+def _slices(said: Sequence[Source], ends: Sequence[Source]) -> Iterator[list[Source]]:
     """Cut what is to be stored into what one transaction takes, so that others can write in between; also at ends.
 
     A new system prompt is stored by itself.
     """
-    part: list[Said] = []
+    part: list[Source] = []
     size = 0
     for one in said:
         if part and part[-1].prompt != one.prompt:
@@ -307,7 +307,7 @@ def _slices(said: Sequence[Said], ends: Sequence[Said]) -> Iterator[list[Said]]:
         yield part
 
 
-def _ids(lines: Sequence[Line]) -> set[str]:
-    """Return the stored messages that lines stand for."""
-    hidden = {item["m"] for line in lines for item in line.kept if "m" in item}
-    return hidden | {one.id for line in lines for one in line.said if one.id is not None}
+def _ids(entries: Sequence[Entry]) -> set[str]:
+    """Return the stored messages that entries stand for."""
+    hidden = {item["m"] for entry in entries for item in entry.stored_as if "m" in item}
+    return hidden | {one.id for entry in entries for one in entry.sources if one.id is not None}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from leporello.messages import Message
-    from leporello.session.lines import Window
+    from leporello.session.window import Window
 
 ROLES = frozenset({"user", "assistant", "tool"})  # in which an engine may write
 
@@ -239,8 +239,8 @@ class _Mending:
 
     def _carries(self, entry: _Entry, at: int) -> bool:
         """Tell whether the engine wrote this message around a system message of the window."""
-        line = self._window.lines[at]
-        texts = (text_of(message) for message in (line.message, *(said.message for said in line.said)))
+        shown = self._window.entries[at]
+        texts = (text_of(message) for message in (shown.message, *shown.source_messages))
         return entry.place is None and any(text.strip() and text in text_of(entry.message) for text in texts)
 
     def _replace(self, entries: list[_Entry], change: str) -> None:

@@ -1,4 +1,4 @@
-"""A conversation in anybody's loop: five lines around the provider's package.
+"""A conversation in anybody's loop: five entries around the provider's package.
 
 with Session.open("my-chat", model="claude-sonnet-5") as session:
     session.add({"role": "user", "content": "Fix the failing tests"})
@@ -22,7 +22,7 @@ from leporello.session.answers import read_answer
 from leporello.session.arguments import check_error, check_texts, check_window, checked_tools
 from leporello.session.conversation import checked
 from leporello.session.dialects import requests_in
-from leporello.session.opening import Opened, open_session, switched
+from leporello.session.factory import Opened, open_session, switched
 from leporello.session.streams import Stream
 from leporello.store import ROOT
 from leporello.store.codec import verbatim
@@ -425,12 +425,12 @@ def _parts(conversation: Conversation) -> Parts:
     """Weigh the window by what it holds."""
     factor = conversation.meter.calibration.factor(conversation.meter.model)
     systems = conversation.window.systems()
-    system = sum(line.tokens for line in conversation.window.lines[:systems])
-    summaries = sum(line.tokens for line in conversation.window.lines[systems:] if line.is_summary)
+    system = sum(entry.tokens for entry in conversation.window.entries[:systems])
+    summaries = sum(entry.tokens for entry in conversation.window.entries[systems:] if entry.is_summary)
     tools = conversation.tools.tokens
-    behind = max((at + 1 for at, line in enumerate(conversation.window.lines) if line.is_summary), default=systems)
+    behind = max((at + 1 for at, entry in enumerate(conversation.window.entries) if entry.is_summary), default=systems)
     stop = masked_stop(conversation.window.messages, behind)
-    masked = sum(line.tokens for line in conversation.window.lines[behind:stop])
+    masked = sum(entry.tokens for entry in conversation.window.entries[behind:stop])
     tail = conversation.window.tokens - system - summaries - masked
     return Parts(
         system=round(system * factor),

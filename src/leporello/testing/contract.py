@@ -27,9 +27,9 @@ from leporello.llm import LLM, ScriptedLLM
 from leporello.llm.scripted import FakeClock
 from leporello.messages import Message, copied, role_of, violations
 from leporello.plugins.hermes import route_llm
+from leporello.session.acceptance import CompressResult, judge
 from leporello.session.folding import NET
-from leporello.session.lines import Said, Window, line_of
-from leporello.session.verdict import Made, judge
+from leporello.session.window import Source, Window, entry_of
 from leporello.testing.conversations import conversation
 from leporello.testing.defects import broken_conversation
 from leporello.testing.picture import picture, same_picture
@@ -319,9 +319,9 @@ def check_accepted(kit: Kit) -> str:
     mended: Counter[str] = Counter()
     conversations = [*(kit.full(seed) for seed in range(4)), *(kit.working(seed) for seed in range(2))]
     for number, messages in enumerate(conversations):
-        window = Window(line_of(message, said=[Said(message=message)]) for message in messages)
+        window = Window(entry_of(message, sources=[Source(message=message)]) for message in messages)
         with kit.engine() as engine:
-            made = Made(result=call_fitting(engine.compress, [copied(message) for message in messages]))
+            made = CompressResult(result=call_fitting(engine.compress, [copied(message) for message in messages]))
         verdict = judge(made, window, "openai", room=int(NET * WINDOW))
         refused = verdict.report.status == "refused"
         assert not refused, f"conversation {number}: a session refuses the result: {verdict.report.reason}"

@@ -9,22 +9,22 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leporello.messages import align, call_ids_of, group_start, is_system, repair, role_of, violations
-from leporello.session.lines import Line, line_of
+from leporello.session.window import Entry, entry_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from leporello.messages import Message
-    from leporello.session.lines import Window
+    from leporello.session.window import Window
 
 _OPENING: Message = {"role": "user", "content": "-"}  # stands for everything before the part that is looked at
 
 
-class Soundness:
+class Validity:
     """How far the window is known to be valid, and which ids its calls have."""
 
     def __init__(self) -> None:
-        self._lines = 0
+        self._checked = 0
         self.ids: set[str] = set()
 
     def mend(self, window: Window, dialect: str) -> int | None:
@@ -35,50 +35,50 @@ class Soundness:
         changed = None
         if violations([*opening, *part], dialect):
             changed = self._repair(window, start, opening)
-            self._lines = min(self._lines, len(window) if changed is None else changed)
+            self._checked = min(self._checked, len(window) if changed is None else changed)
         self._note(window)
         return changed
 
-    def cut(self, lines: int) -> None:
-        """Take note that the lines from a place on are gone or others."""
-        self._lines = min(self._lines, lines)
-        if not lines:
+    def cut(self, index: int) -> None:
+        """Take note that the entries from a place on are gone or others."""
+        self._checked = min(self._checked, index)
+        if not index:
             self.ids.clear()
 
     def _start(self, window: Window) -> int:
         """Return the place from which on the window must be looked at: the front, when what is new concerns it."""
-        new = window.messages[self._lines :]
-        if not self._lines or any(id_ in self.ids for message in new for id_ in call_ids_of(message)):
+        new = window.messages[self._checked :]
+        if not self._checked or any(id_ in self.ids for message in new for id_ in call_ids_of(message)):
             return 0
-        start = group_start(window.messages, self._lines - 1)
+        start = group_start(window.messages, self._checked - 1)
         return 0 if is_system(window.messages[start]) else start
 
     def _repair(self, window: Window, start: int, opening: list[Message]) -> int | None:
-        lines = window.lines[start:]
-        originals = [line.message for line in lines]
+        entries = window.entries[start:]
+        originals = [entry.message for entry in entries]
         valid = repair([*opening, *originals]).messages[len(opening) :]
         mended = [
-            _mended(message, [lines[place] for place in places])
+            _mended(message, [entries[place] for place in places])
             for message, places in zip(valid, align(originals, valid), strict=True)
         ]
-        same = next((at for at, (old, new) in enumerate(zip(lines, mended, strict=False)) if old is not new), None)
+        same = next((at for at, (old, new) in enumerate(zip(entries, mended, strict=False)) if old is not new), None)
         if same is None:
-            if len(lines) == len(mended):
+            if len(entries) == len(mended):
                 return None
-            same = min(len(lines), len(mended))
+            same = min(len(entries), len(mended))
         window.replace(start + same, mended[same:])
         return start + same
 
     def _note(self, window: Window) -> None:
-        for message in window.messages[self._lines :]:
+        for message in window.messages[self._checked :]:
             self.ids.update(call_ids_of(message))
-        self._lines = len(window)
+        self._checked = len(window)
 
 
-def _mended(message: Message, sources: Sequence[Line]) -> Line:
-    """Return the line of a repaired message: the one it was, if it is whole, else a new one that shows the same."""
+def _mended(message: Message, sources: Sequence[Entry]) -> Entry:
+    """Return the entry of a repaired message: the one it was, if it is whole, else a new one that shows the same."""
     if len(sources) == 1 and sources[0].message is message:
         return sources[0]
     if role_of(message) == "tool":  # the stub of one call does not stand for a result of another
-        sources = [line for line in sources if line.message.get("tool_call_id") == message.get("tool_call_id")]
-    return line_of(message, said=[said for line in sources for said in line.said])
+        sources = [entry for entry in sources if entry.message.get("tool_call_id") == message.get("tool_call_id")]
+    return entry_of(message, sources=[said for entry in sources for said in entry.sources])

@@ -11,12 +11,12 @@ from leporello.session.results import mended
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
-    from leporello.session.lines import Window
+    from leporello.session.window import Window
     from leporello.store import Proposal
 
 
 @dataclass(frozen=True, kw_only=True)
-class Made:
+class CompressResult:
     """What `compress()` came to: its result, the engine's own report if it made one, and how long it took.
 
     `proposal` is how the store would keep the result, from an engine that works on the session's branch.
@@ -37,7 +37,7 @@ class Verdict:
     mended: tuple[str, ...] = ()
 
 
-def judge(made: Made, window: Window, dialect: str, *, room: int | None = None) -> Verdict:
+def judge(made: CompressResult, window: Window, dialect: str, *, room: int | None = None) -> Verdict:
     """Accept a result that is valid, smaller, and still holds the newest message of the user; refuse any other.
 
     `room` is given for an engine of a third party: its result is mended first, see `leporello.session.results`.

@@ -1,4 +1,4 @@
-"""From the store's window to lines, and from an engine's result to the lines it stands for."""
+"""From the store's window to entries, and from an engine's result to the entries it stands for."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from leporello.messages import call_ids_of, fingerprint, is_system, leading_systems, role_of, text_of
-from leporello.session.lines import Line, Said, line_of
+from leporello.session.window import Entry, Source, entry_of
 from leporello.summary.blocks import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from leporello.messages import Message
-    from leporello.session.lines import Window
+    from leporello.session.window import Window
     from leporello.store import Branch, Stored, Window as StoredWindow, WindowItem
 
 
 @dataclass(frozen=True, kw_only=True)
 class Saved:
-    """A conversation in the store: the lines of its saved window, of `items` items, and those of what came after it.
+    """A conversation in the store: the entries of its saved window, of `items` items, and those of what came after it.
 
-    `whole` tells that every item has its line, so that the journal can go on where it was.
+    `whole` tells that every item has its entry, so that the journal can go on where it was.
     """
 
-    lines: list[Line]
-    later: list[Line]
+    entries: list[Entry]
+    later: list[Entry]
     items: int
     whole: bool
 
     def knows(self, ids: Iterable[str]) -> bool:
         """Tell whether these messages stand in it, or before what stands behind its last summary."""
-        lines = [*self.lines, *self.later]
-        summary = max((at for at, line in enumerate(lines) if not line.said), default=-1)
-        shown = {number_of(one.id): at for at, line in enumerate(lines) for one in line.said if one.id}
+        entries = [*self.entries, *self.later]
+        summary = max((at for at, entry in enumerate(entries) if not entry.sources), default=-1)
+        shown = {number_of(one.id): at for at, entry in enumerate(entries) for one in entry.sources if one.id}
         first = min((number for number, at in shown.items() if at > summary), default=0)
         return all(number in shown or number < first for number in map(number_of, ids))
 
@@ -48,7 +48,7 @@ def load(branch: Branch) -> Saved:
     window = branch.window()
     items = window.items
     rows = branch.get(item.get("m") for item in items)
-    lines = _saved(branch, window, rows)
+    entries = _saved(branch, window, rows)
     last = max((row.place for row in rows.values() if not row.system), default=window.folded_to)
     later: list[Stored] = []
     turn: list[Stored] = []
@@ -60,33 +60,33 @@ def load(branch: Branch) -> Saved:
             turn.append(row)
         elif not is_new:
             break
-    shown = {one.id for line in lines for one in line.said}
+    shown = {one.id for entry in entries for one in entry.sources}
     if turn and turn[-1].role == "user" and turn[-1].id not in shown | {row.id for row in later}:
         later = [row for row in turn if row.id not in shown]
     later.reverse()
     systems = [] if items else _newest_system(branch)
     return Saved(
-        lines=lines,
+        entries=entries,
         later=[_line(row) for row in (*systems, *later)],
         items=len(items),
-        whole=sum(len(line.kept) for line in lines) == len(items),
+        whole=sum(len(entry.stored_as) for entry in entries) == len(items),
     )
 
 
-def _saved(branch: Branch, window: StoredWindow, rows: dict[str, Stored]) -> list[Line]:
+def _saved(branch: Branch, window: StoredWindow, rows: dict[str, Stored]) -> list[Entry]:
     items = window.items
     if any("n" in item for item in items):
         messages = shown(branch)
     else:
         messages = [message for item in items if (message := _message(item, rows)) is not None]
-    said = {id_: Said(message=row.message, id=id_) for id_, row in rows.items() if not row.superseded}
+    said = {id_: Source(message=row.message, id=id_) for id_, row in rows.items() if not row.superseded}
     groups = grouped([item for item in items if "m" not in item or item["m"] in rows])  # others were deleted since
-    lines = [
-        line_of(group[0].get("as") or message, said=[said[i] for i in _shows(group) if i in said], kept=group)
+    entries = [
+        entry_of(group[0].get("as") or message, sources=[said[i] for i in _shows(group) if i in said], stored_as=group)
         for message, group in zip(messages, groups, strict=False)
     ]
     gone = {id_ for id_, row in rows.items() if row.superseded}
-    return [line for line in lines if line.kept[0].get("m") not in gone]
+    return [entry for entry in entries if entry.stored_as[0].get("m") not in gone]
 
 
 def _message(item: WindowItem, rows: dict[str, Stored]) -> Message | None:
@@ -102,26 +102,26 @@ def _newest_system(branch: Branch) -> list[Stored]:
     return sorted(systems, key=lambda row: row.seq)[-1:]
 
 
-def _line(row: Stored) -> Line:
-    return line_of(row.message, said=[Said(message=row.message, id=row.id)])
+def _line(row: Stored) -> Entry:
+    return entry_of(row.message, sources=[Source(message=row.message, id=row.id)])
 
 
 def place_of(window: Window, id_: str) -> int:
     """Return where a stored message belongs in a window: before the first one that was stored after it."""
     number = number_of(id_)
     at = next(
-        (at for at, line in enumerate(window) if any(one.id and number_of(one.id) > number for one in line.said)),
+        (at for at, entry in enumerate(window) if any(one.id and number_of(one.id) > number for one in entry.sources)),
         len(window),
     )
-    while 0 < at < len(window) and window.lines[at].role == "tool":
+    while 0 < at < len(window) and window.entries[at].role == "tool":
         at -= 1
     return max(at, window.systems())
 
 
-def common(window: Window, lines: Sequence[Line]) -> int:
-    """Return how many lines at the front of a window are the same ones in another."""
+def common(window: Window, entries: Sequence[Entry]) -> int:
+    """Return how many entries at the front of a window are the same ones in another."""
     count = 0
-    for old, new in zip(window.lines, lines, strict=False):
+    for old, new in zip(window.entries, entries, strict=False):
         if old.wire != new.wire:
             break
         count += 1
@@ -142,18 +142,18 @@ def grouped(items: Sequence[WindowItem]) -> list[list[WindowItem]]:
 
 
 def _shows(items: Sequence[WindowItem]) -> list[str]:
-    """Return the stored messages that the items of a line stand for."""
+    """Return the stored messages that the items of an entry stand for."""
     return [item["m"] for item in items if "m" in item]
 
 
-def proposed_lines(result: Sequence[Message], items: Sequence[WindowItem], before: Sequence[Line]) -> list[Line]:
-    """Return the lines of a result that an engine proposed as these items; none when the two do not fit together."""
+def proposed_entries(result: Sequence[Message], items: Sequence[WindowItem], before: Sequence[Entry]) -> list[Entry]:
+    """Return the entries of a result that an engine proposed as these items; none when the two do not fit together."""
     groups = grouped(items)
     if len(groups) != len(result):
         return []
-    said = {one.id: one for line in before for one in line.said}
+    said = {one.id: one for entry in before for one in entry.sources}
     return [
-        line_of(message, said=[said[i] for i in _shows(group) if i in said], kept=_as_sent(group, message))
+        entry_of(message, sources=[said[i] for i in _shows(group) if i in said], stored_as=_as_sent(group, message))
         for message, group in zip(result, groups, strict=True)
     ]
 
@@ -163,10 +163,10 @@ def _as_sent(group: list[WindowItem], message: Message) -> list[WindowItem]:
     return [{**group[0], "as": message}, *group[1:]] if "n" in group[0] else group
 
 
-def folded_lines(result: Sequence[Message], given: Sequence[Message], before: Sequence[Line]) -> list[Line]:
-    """Return the lines of an engine's result: `given` is what it was given, `before` the lines of that.
+def folded_entries(result: Sequence[Message], given: Sequence[Message], before: Sequence[Entry]) -> list[Entry]:
+    """Return the entries of an engine's result: `given` is what it was given, `before` the entries of that.
 
-    A message that came through is the line it was. One that was shortened, or that a summary stands in front of, is
+    A message that came through is the entry it was. One that was shortened, or that a summary stands in front of, is
     still the message it was made of. The rest was written by the engine.
     """
     matches = _Matches(given, before)
@@ -175,14 +175,14 @@ def folded_lines(result: Sequence[Message], given: Sequence[Message], before: Se
     for index, message in enumerate(result):
         if places[index] is None and (index < prompt or not is_system(message)):
             places[index] = matches.made_of(message, _next(places, index, len(before)))
-    lines = [_folded(message, before, place) for message, place in zip(result, places, strict=True)]
-    return _with_newest(lines, before)
+    entries = [_folded(message, before, place) for message, place in zip(result, places, strict=True)]
+    return _with_newest(entries, before)
 
 
 class _Matches:
-    """Which line each message of a result was; every line is used once, and in order where texts repeat."""
+    """Which entry each message of a result was; every entry is used once, and in order where texts repeat."""
 
-    def __init__(self, given: Sequence[Message], before: Sequence[Line]) -> None:
+    def __init__(self, given: Sequence[Message], before: Sequence[Entry]) -> None:
         self._before = before
         self._objects = {id(message): place for place, message in enumerate(given)}
         self._texts: dict[str, list[int]] | None = None
@@ -190,7 +190,7 @@ class _Matches:
         self._used: set[int] = set()
 
     def same(self, message: Message) -> int | None:
-        """Return the line with this very message."""
+        """Return the entry with this very message."""
         place = self._objects.get(id(message))
         if place is None or place in self._used or message != self._before[place].message:
             place = self._equal(message)
@@ -199,7 +199,7 @@ class _Matches:
         return place
 
     def made_of(self, message: Message, following: int) -> int | None:
-        """Return the line that a changed message was made of."""
+        """Return the entry that a changed message was made of."""
         place = next((at for at in self._candidates(message, following) if at not in self._used), None)
         if place is not None:
             self._used.add(place)
@@ -216,7 +216,7 @@ class _Matches:
         return places[-1] if places else None
 
     def _candidates(self, message: Message, following: int) -> Iterator[int]:
-        """Yield the lines that a changed message may be: the same system prompt, the same calls, the same text."""
+        """Yield the entries that a changed message may be: the same system prompt, the same calls, the same text."""
         yield from self._keys().get(_key(message), ())
         last = following - 1
         if role_of(message) == "assistant" and last >= 0 and self._before[last].role == "assistant":
@@ -227,9 +227,9 @@ class _Matches:
     def _keys(self) -> dict[tuple[str, ...], list[int]]:
         if self._places is None:
             self._places = {}
-            prompt = leading_systems([line.message for line in self._before])
-            for place, line in enumerate(self._before):
-                if line.said and (key := _key(line.message)) and (place < prompt or not is_system(line.message)):
+            prompt = leading_systems([entry.message for entry in self._before])
+            for place, entry in enumerate(self._before):
+                if entry.sources and (key := _key(entry.message)) and (place < prompt or not is_system(entry.message)):
                     self._places.setdefault(key, []).append(place)
         return self._places
 
@@ -248,17 +248,17 @@ def _next(places: Sequence[int | None], index: int, end: int) -> int:
     return next((place for place in places[index + 1 :] if place is not None), end)
 
 
-def _folded(message: Message, before: Sequence[Line], place: int | None) -> Line:
+def _folded(message: Message, before: Sequence[Entry], place: int | None) -> Entry:
     if place is None:
-        return line_of(message)
-    line = before[place]
-    return line if message == line.message else line_of(message, said=line.said)
+        return entry_of(message)
+    entry = before[place]
+    return entry if message == entry.message else entry_of(message, sources=entry.sources)
 
 
-def _with_newest(lines: list[Line], before: Sequence[Line]) -> list[Line]:
-    """Let the last line stand for the newest stored message too, so that a resumed window knows where it ends."""
-    newest = next((line.said[-1] for line in reversed(before) if line.said), None)
-    if newest is None or newest.id is None or any(newest in line.said for line in lines):
-        return lines
+def _with_newest(entries: list[Entry], before: Sequence[Entry]) -> list[Entry]:
+    """Let the last entry stand for the newest stored message too, so that a resumed window knows where it ends."""
+    newest = next((entry.sources[-1] for entry in reversed(before) if entry.sources), None)
+    if newest is None or newest.id is None or any(newest in entry.sources for entry in entries):
+        return entries
     hidden: dict[str, Any] = {"m": newest.id, "as": None, "folded": True}
-    return [*lines[:-1], replace(lines[-1], kept=(*lines[-1].items(), hidden))]
+    return [*entries[:-1], replace(entries[-1], stored_as=(*entries[-1].items(), hidden))]

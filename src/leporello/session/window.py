@@ -1,4 +1,4 @@
-"""The window as the session holds it: one line per message, with how the store knows it and what it weighs."""
+"""The window as the session holds it: one entry per message, with how the store knows it and what it weighs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NOT_SENT = frozenset({"timestamp", "annotations"})  # fields that are kept, but 
 
 
 @dataclass(eq=False, kw_only=True, slots=True)
-class Said:
+class Source:
     """A message that somebody said, and its id once it is stored; `prompt` when it replaces the system prompt."""
 
     message: Message
@@ -28,19 +28,19 @@ class Said:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
-class Line:
+class Entry:
     """One message of the window.
 
-    `message` is what the engine sees, `wire` the same as it goes to the provider. `said` are the messages that it
-    shows: usually one, several when a repair joined them, none when an engine or a repair wrote it. `kept` is how the
-    store's window writes a line that an engine saved there itself.
+    `message` is what the engine sees, `wire` the same as it goes to the provider. `sources` are the messages that
+    it shows: usually one, several when a repair joined them, none when an engine or a repair wrote it. `stored_as` is
+    how the store's window writes an entry that was read from there or proposed.
     """
 
     message: Message
     wire: Message
     tokens: int
-    said: tuple[Said, ...] = ()
-    kept: tuple[WindowItem, ...] = ()
+    sources: tuple[Source, ...] = ()
+    stored_as: tuple[WindowItem, ...] = ()
 
     @property
     def role(self) -> str:
@@ -49,56 +49,56 @@ class Line:
 
     @property
     def id(self) -> str | None:
-        """The stored message that this line shows."""
-        return self.said[0].id if self.said else None
+        """The stored message that this entry shows."""
+        return self.sources[0].id if self.sources else None
 
     @property
-    def sources(self) -> tuple[str | None, ...]:
-        """The stored messages that this line stands for; None is one that waits for the store."""
-        return tuple(one.id for one in self.said)
+    def source_ids(self) -> tuple[str | None, ...]:
+        """The stored messages that this entry stands for; None is one that waits for the store."""
+        return tuple(one.id for one in self.sources)
 
     @property
-    def said_messages(self) -> list[Message]:
-        """The messages that this line shows, as they were said."""
-        return [one.message for one in self.said]
+    def source_messages(self) -> list[Message]:
+        """The messages that this entry shows, as they were said."""
+        return [one.message for one in self.sources]
 
     @property
     def is_user(self) -> bool:
         """Whether a user really said this."""
-        return bool(self.said) and self.role == "user"
+        return bool(self.sources) and self.role == "user"
 
     @property
     def is_written(self) -> bool:
         """Whether an engine or a repair wrote this, or part of it."""
-        return not self.said or self.message is not self.said[0].message
+        return not self.sources or self.message is not self.sources[0].message
 
     @property
     def is_block(self) -> bool:
         """Whether this shows nodes of an engine that keeps its summaries in the store."""
-        return bool(self.kept) and "n" in self.kept[0]
+        return bool(self.stored_as) and "n" in self.stored_as[0]
 
     @property
     def is_summary(self) -> bool:
         """Whether an engine wrote this, and not a repair one of its fixed lines."""
-        return not self.said and text_of(self.message) not in FIXED_TEXTS
+        return not self.sources and text_of(self.message) not in FIXED_TEXTS
 
     def items(self) -> tuple[WindowItem, ...]:
-        """Return how the store's window writes this line."""
-        if self.kept:
-            return self.kept
-        if not self.said:
+        """Return how the store's window writes this entry."""
+        if self.stored_as:
+            return self.stored_as
+        if not self.sources:
             bare = self.message.keys() == {"role", "content"}
             item: WindowItem = {"t": self.message.get("content"), "role": self.role}
             return (item if bare else {**item, "as": self.message},)
-        first, *others = self.said
+        first, *others = self.sources
         shown: WindowItem = {"m": first.id} if self.message is first.message else {"m": first.id, "as": self.message}
         return (shown, *({"m": other.id, "as": None} for other in others))
 
 
-def line_of(message: Message, *, said: Sequence[Said] = (), kept: Iterable[WindowItem] = ()) -> Line:
-    """Return the line of a message."""
+def entry_of(message: Message, *, sources: Sequence[Source] = (), stored_as: Iterable[WindowItem] = ()) -> Entry:
+    """Return the entry of a message."""
     wire, tokens = on_the_wire(message), count_message(message)
-    return Line(message=message, wire=wire, tokens=tokens, said=tuple(said), kept=tuple(kept))
+    return Entry(message=message, wire=wire, tokens=tokens, sources=tuple(sources), stored_as=tuple(stored_as))
 
 
 def on_the_wire(message: Message) -> Message:
@@ -110,41 +110,41 @@ def on_the_wire(message: Message) -> Message:
 
 
 class Window:
-    """The lines in order, with their messages and their weight at hand: what a turn costs does not grow with them."""
+    """The entries in order, with their messages and their weight at hand: what a turn costs does not grow with them."""
 
-    def __init__(self, lines: Iterable[Line] = ()) -> None:
-        self.lines: list[Line] = []
+    def __init__(self, entries: Iterable[Entry] = ()) -> None:
+        self.entries: list[Entry] = []
         self.messages: list[Message] = []
         self.wire: list[Message] = []
         self.weights: list[int] = []
         self.tokens = 0
         self.rewritten = 0
-        """The first line that was replaced since the last request was made; whoever makes it sets it to the end."""
+        """The first entry that was replaced since the last request was made; whoever makes it sets it to the end."""
         self._shown: list[Message] = []
-        self.extend(lines)
+        self.extend(entries)
 
     def __len__(self) -> int:
-        return len(self.lines)
+        return len(self.entries)
 
-    def __iter__(self) -> Iterator[Line]:
-        return iter(self.lines)
+    def __iter__(self) -> Iterator[Entry]:
+        return iter(self.entries)
 
-    def extend(self, lines: Iterable[Line]) -> None:
-        """Add lines at the end."""
-        for line in lines:
-            self.lines.append(line)
-            self.messages.append(line.message)
-            self.wire.append(line.wire)
-            self.weights.append(line.tokens)
-            self.tokens += line.tokens
+    def extend(self, entries: Iterable[Entry]) -> None:
+        """Add entries at the end."""
+        for entry in entries:
+            self.entries.append(entry)
+            self.messages.append(entry.message)
+            self.wire.append(entry.wire)
+            self.weights.append(entry.tokens)
+            self.tokens += entry.tokens
 
-    def replace(self, start: int, lines: Sequence[Line]) -> None:
-        """Put other lines in the place of those from `start` on."""
+    def replace(self, start: int, entries: Sequence[Entry]) -> None:
+        """Put other entries in the place of those from `start` on."""
         self.rewritten = min(self.rewritten, start)
         del self._shown[start:]
         self.tokens -= self.tokens_from(start)
-        del self.lines[start:], self.messages[start:], self.wire[start:], self.weights[start:]
-        self.extend(lines)
+        del self.entries[start:], self.messages[start:], self.wire[start:], self.weights[start:]
+        self.extend(entries)
 
     def shown(self, copy: Callable[[Message], Message]) -> list[Message]:
         """Return the live list for the engine: of copies, so that what is done to it does not reach the window."""
@@ -156,12 +156,12 @@ class Window:
         return self._shown
 
     def tokens_from(self, start: int) -> int:
-        """Return the weight of the lines from a place on."""
+        """Return the weight of the entries from a place on."""
         return sum(self.weights[start:])
 
     def newest_user(self) -> int | None:
         """Return the place of the newest message that a user really said."""
-        return next((at for at in range(len(self.lines) - 1, -1, -1) if self.lines[at].is_user), None)
+        return next((at for at in range(len(self.entries) - 1, -1, -1) if self.entries[at].is_user), None)
 
     def systems(self) -> int:
         """Return how many system messages stand at the front."""

@@ -20,9 +20,9 @@ from leporello.session.arguments import check_engine, check_sink, check_store, c
 from leporello.session.conversation import Conversation
 from leporello.session.dialects import DIALECTS
 from leporello.session.engine_host import EngineHost, takes_branch
+from leporello.session.entries import load
 from leporello.session.route import Route
 from leporello.session.telemetry import with_spans
-from leporello.session.windows import load
 from leporello.store import Branch, open_store
 from leporello.tokens import DEFAULT_WINDOW
 
@@ -68,7 +68,7 @@ class Opened:
         last = next(iter(branch.store.requests(branch.conversation, **branch.here, last=1)), None)
         if saved.whole and last is not None and last.reason == REQUEST and last.usage.get("prompt_tokens"):
             tools = int(last.report.get("tools", 0))
-            conversation.meter.resumed(last.usage["prompt_tokens"], len(saved.lines), tools)
+            conversation.meter.resumed(last.usage["prompt_tokens"], len(saved.entries), tools)
         return self
 
     def another(self, session_id: str | None) -> Conversation:
