@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from leporello.errors import StoreError
+from leporello.lcm import verify
 from leporello.store import Request, SearchFilter, Window, open_store
 from leporello.store.search import search
 from leporello.store.sqlite import SQLiteStore, branches
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
     from leporello.store import Store
+
+MANY = 10_000 if os.environ.get("LEPORELLO_SOAK") else 1_000  # side branches
 
 
 def said(*texts: str) -> list[Message]:
@@ -409,24 +413,37 @@ def test_idle_side_branches_go_first() -> None:
     assert [*store.check_file(), *store.check_chain("c"), *store.check_index()] == []
 
 
-def test_many_side_branches_are_cheap_to_check_and_to_keep(tmp_path: Path) -> None:
-    """A branch is one row: a thousand of them neither copy the trunk nor make a check read it a thousand times."""
+@pytest.mark.slow
+def test_many_side_branches_are_checked_and_kept_within_bounds(tmp_path: Path) -> None:
+    """A branch is one row; ten thousand of them in the long form: nothing is copied, every check passes."""
     now = 1_000.0
     store = SQLiteStore(tmp_path / "s.db", clock=lambda: now)
     store.append("c", said(*map(str, range(200))))
-    for number in range(1_000):
+    for number in range(MANY):
         branch = store.fork("c", head=False)
         store.append("c", [{"role": "user", "content": f"aside {number}"}], branch=branch)
     store.record_request("c", Request(reason="turn", keep=0, added=({"m": "m1"},)))  # the window shows the first one
-    assert rows(store) == 1_200
-    assert len(store.branches("c")) == 1_001
-    assert store.check_file() == []
+    assert rows(store) == 200 + MANY
+    assert len(store.branches("c")) == 1 + MANY
+    assert [*verify(store, "c"), *store.check_file()] == []
     now = 5_000.0
     store.append("c", said("new"))
     (gone,) = store.gc(older_than=1_000)
-    assert (gone.messages, rows(store)) == (1_000, 201)
+    assert (gone.messages, rows(store)) == (MANY, 201)
     assert [branch.id for branch in store.branches("c")] == [1]
+    assert [*verify(store, "c"), *store.check_file()] == []
+
+
+@pytest.mark.parametrize(("gone", "problem"), [(3, "stand on branch 3"), (2, "goes on from branch 2")])
+def test_what_stands_on_a_branch_that_is_gone_is_found(gone: int, problem: str) -> None:
+    store = SQLiteStore()
+    store.append("c", said("a", "b"))
+    store.append("c", said("aside"), branch=store.fork("c", head=False))
+    store.append("c", said("further"), branch=store.fork("c", branch=2, head=False))
     assert store.check_file() == []
+    with store._db.write() as connection:
+        connection.execute("DELETE FROM branches WHERE id = ?", (gone,))
+    assert any(problem in finding.problem for finding in store.check_file())
 
 
 class Tree(RuleBasedStateMachine):

@@ -48,7 +48,26 @@ class Care(Part):
                 Finding(where=f"{table} row {row}", problem=f"refers to a row of {parent} that does not exist")
                 for table, row, parent, _ in connection.execute("PRAGMA foreign_key_check")
             ]
+            findings += _branch_findings(connection)
             return [*findings, *_payload_findings(connection), *_counter_findings(connection)]
+
+
+def _branch_findings(connection: sqlite3.Connection) -> Iterator[Finding]:
+    """Return what stands on a branch that does not exist: messages and other branches."""
+    rows = connection.execute(
+        "SELECT c.key, m.branch, count(*) FROM messages m JOIN conversations c ON c.id = m.conversation"
+        " LEFT JOIN branches b ON b.conversation = m.conversation AND b.id = m.branch"
+        " WHERE b.id IS NULL AND typeof(c.owner) = 'text' GROUP BY m.conversation, m.branch"
+    )
+    for key, branch, count in rows:
+        yield Finding(where=key, problem=f"{count} messages stand on branch {branch}, which does not exist")
+    rows = connection.execute(
+        "SELECT c.key, a.id, a.parent FROM branches a JOIN conversations c ON c.id = a.conversation"
+        " LEFT JOIN branches b ON b.conversation = a.conversation AND b.id = a.parent"
+        " WHERE a.parent IS NOT NULL AND b.id IS NULL AND typeof(c.owner) = 'text'"
+    )
+    for key, branch, parent in rows:
+        yield Finding(where=key, problem=f"branch {branch} goes on from branch {parent}, which does not exist")
 
 
 _COUNTED: Final = 100  # branches of a conversation whose messages are counted, the newest ones
