@@ -170,6 +170,10 @@ def test_unread_results_are_put_back_as_they_were(folded: Any) -> None:
     reason, window = folded(shortened)
     assert reason == results.UNREAD_MISSING
     assert texts(window)[-1].endswith("Full. Full.")
+    beside = lambda messages: [messages[0], *messages[11:-1], {**messages[-1], "content": "Result."}, messages[-1]]  # noqa: E731
+    reason, window = folded(beside)
+    assert reason == results.UNREAD_MISSING
+    assert texts(window)[-1].endswith("Full. Full.")
 
 
 def test_an_unread_system_message_is_put_back_at_its_place(opened: Any, answer: Callable[..., Any]) -> None:

@@ -54,6 +54,10 @@ class _Entry:
     def role(self) -> str:
         return role_of(self.message)
 
+    def answers(self, calls: set[str]) -> bool:
+        """Tell whether the engine wrote this as the result of one of these calls."""
+        return self.place is None and self.role == "tool" and self.message.get("tool_call_id") in calls
+
 
 def mended(result: Sequence[Message], window: Window, dialect: str, *, room: int) -> Mended:
     """Return an engine's result in order and valid; the result is a list of dicts, and not changed.
@@ -177,6 +181,8 @@ class _Mending:
         messages, prompt = self._window.messages, range(self._window.systems())
         if self._window.tokens_from(self._unread) > room:
             return
+        calls = {str(m.get("tool_call_id")) for m in messages[self._unread :] if role_of(m) == "tool"}
+        self._replace([entry for entry in self._entries if not entry.answers(calls)], UNREAD_MISSING)
         for at in range(self._unread, len(messages)):
             entry = next((entry for entry in self._entries if entry.place == at), None)
             if at in (self._newest, *prompt) or (entry and entry.message is messages[at]):
