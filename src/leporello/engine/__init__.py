@@ -1,7 +1,7 @@
 """The contract: what a context engine is. Standard library only, so that anybody can depend on it."""
 
 from leporello.engine.base import ContextEngine
-from leporello.engine.fit import call_fitting, fitting, names, strict_keywords
+from leporello.engine.fit import call_fitting, fitting, strict_keywords
 from leporello.engine.interrupts import ForeignCall
 from leporello.engine.report import CompactionReport, Status
 from leporello.engine.usage import Usage, normalise_usage
@@ -15,7 +15,6 @@ __all__ = [
     "Usage",
     "call_fitting",
     "fitting",
-    "names",
     "normalise_usage",
     "strict_keywords",
     "window_tokens",

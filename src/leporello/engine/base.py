@@ -86,8 +86,8 @@ class ContextEngine(ABC):
     def on_session_start(self, session_id: str, **kwargs: Any) -> None:  # noqa: B027 - optional by contract
         """Begin or resume a conversation.
 
-        An engine with a parameter `branch` is handed that of the session (`leporello.store.Branch`): it may read it
-        and propose windows, which the session commits.
+        An engine with `works_on_branch = True` is handed `branch`, that of the session (`leporello.store.Branch`): it
+        may read it and propose windows, which the session commits.
         """
 
     def on_session_end(self, session_id: str, messages: list[dict[str, Any]]) -> None:  # noqa: B027 - the same

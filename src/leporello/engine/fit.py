@@ -29,14 +29,6 @@ def fitting(function: Callable[..., Any], /, **offered: Any) -> dict[str, Any]:
     return {name: value for name, value in offered.items() if name in accepted}
 
 
-def names(function: Callable[..., Any], parameter: str) -> bool:
-    """Tell whether a function has a parameter of this name; `**kwargs` alone does not name it."""
-    try:
-        return parameter in inspect.signature(function).parameters
-    except (TypeError, ValueError):
-        return False
-
-
 def call_fitting(function: Callable[..., T], /, *args: Any, **offered: Any) -> T:
     """Call `function` with `args` and those offered keyword arguments that it accepts."""
     return function(*args, **fitting(function, **offered))

@@ -61,6 +61,8 @@ class LCMEngine(ContextEngine):
     opened or created before the first message.
     """
 
+    works_on_branch = True
+
     def __init__(
         self,
         context_length: int = 0,
@@ -399,7 +401,9 @@ class LCMEngine(ContextEngine):
     def _propose(self, compaction: Compaction, messages: list[Message], run: Run) -> Outcome:
         """Compact the branch of a session, which commits the window or drops it."""
         sources = [tuple(filter(None, ids)) for ids in self._branch.sources]
-        if len(sources) != len(messages) or any(None in ids for ids in self._branch.sources):
+        if len(sources) != len(messages):
+            raise StoreError("the list is not the one of the conversation that this engine has begun.")
+        if any(None in ids for ids in self._branch.sources):
             raise StoreError("not everything that was said is stored yet.")
         outcome = compaction.fold(messages, sources, run)
         if outcome.proposal is not None:

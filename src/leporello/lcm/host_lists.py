@@ -49,7 +49,12 @@ class OwnStores:
 
     def gives_way_to(self, branch: Branch) -> bool:
         """Tell whether a session's branch is to be used: there is no other store for this conversation."""
-        return not self._settings.lcm.ignores(branch.conversation) and self.address in (None, branch.store)
+        if self._settings.lcm.ignores(branch.conversation):
+            return False
+        if self.address is None or self.address is branch.store:
+            return True
+        url = self.of(branch.conversation).url
+        return url == branch.store.url and MEMORY not in url
 
     def close(self) -> None:
         """Give back the stores that were opened here; one that was handed over stays open."""

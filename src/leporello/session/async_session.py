@@ -131,7 +131,7 @@ class AsyncSession:
 
     @property
     def caching(self) -> str:
-        """The entry that says what is done for the provider's prompt cache; "" when there is nothing to say."""
+        """The line that says what is done for the provider's prompt cache; "" when there is nothing to say."""
         return self._session.caching
 
     @property

@@ -208,9 +208,9 @@ class Conversation:
             self.attempt(self.engine.use_model, self.route)
         if error.actual:
             self.meter.refused(error.actual)
-        tokens = max(error.actual or 0, self.size().tokens, self.route.context_length + 1)
+        tokens, before = max(error.actual or 0, self.size().tokens, self.route.context_length + 1), self.window.tokens
         report = fold(self, tokens, trigger="the provider found it too long", force=True, patience=LEASE_SECONDS)
-        return report.status in FOLDED
+        return report.status in FOLDED or self.window.tokens < before  # another process may have folded it
 
     def compact(self, focus: str | None) -> CompactionReport:
         """Fold because a person asked for it."""
@@ -321,11 +321,11 @@ class Conversation:
         self.resume(saved)
         self.window.rewritten = min(before.rewritten, same)
 
-    def mend(self) -> None:
+    def mend(self, why: str = "mended") -> None:
         """Make the window valid; what had to be changed stays in it, as it is sent."""
         changed = self.validity.mend(self.window, self.dialect)
         if changed is not None:
-            self.cut(changed, "mended", sound=True)
+            self.cut(changed, why, sound=True)
 
     def replace(self, start: int, entries: Sequence[Entry], why: str) -> None:
         """Put other entries in the place of those from `start` on."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from leporello.config.engines import BUILT_IN
-from leporello.engine import CompactionReport, ContextEngine, ForeignCall, call_fitting, fitting, names
+from leporello.engine import CompactionReport, ContextEngine, ForeignCall, call_fitting, fitting
 from leporello.errors import EngineError
 from leporello.plugins import dispatch, merge_tools, route_llm
 from leporello.redact import redact
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 
 def takes_branch(engine: ContextEngine) -> bool:
-    """Tell whether an engine works on the session's branch: `on_session_start` has a parameter for it."""
-    return names(getattr(engine, "on_session_start", None) or ContextEngine.on_session_start, "branch")
+    """Tell whether an engine works on the session's branch: it says so, and `on_session_start` takes `branch`."""
+    return getattr(engine, "works_on_branch", False) is True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,9 +142,13 @@ class EngineHost:
 
     def compress(self, call: CompressCall, branch: Branch) -> CompressResult:
         """Let the engine compress; returns whatever it returned, its report if it made one, and what it proposed."""
+        branch.take_proposal()  # what a call that failed has proposed is of no use
         branch.sources = call.sources
-        with self._blamed("compress"):
-            made = self._made(self.engine, call)
+        try:
+            with self._blamed("compress"):
+                made = self._made(self.engine, call)
+        finally:
+            branch.sources = ()
         return replace(made, proposal=branch.take_proposal())
 
     def compress_built_in(self, call: CompressCall, route: Route, sink: Sink) -> CompressResult:

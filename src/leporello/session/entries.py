@@ -160,7 +160,8 @@ def proposed_entries(result: Sequence[Message], items: Sequence[WindowItem], bef
 
 def _as_sent(group: list[WindowItem], message: Message) -> list[WindowItem]:
     """Note the text of blocks as it was sent: what else stands in the window decides about it, and that changes."""
-    return [{**group[0], "as": message}, *group[1:]] if "n" in group[0] else group
+    more = "n" in group[0] or ("t" in group[0] and message.keys() - {"role", "content"})
+    return [{**group[0], "as": message}, *group[1:]] if more else group
 
 
 def folded_entries(result: Sequence[Message], given: Sequence[Message], before: Sequence[Entry]) -> list[Entry]:

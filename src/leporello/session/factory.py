@@ -109,6 +109,8 @@ class Opened:
         try:
             if self.own_engine:
                 self.conversation.engine.close()
+            elif self.listens:
+                self.conversation.engine.engine.on_event = None
         finally:
             if self.own_store:
                 self.conversation.branch.store.close()

@@ -110,9 +110,10 @@ def _replace_window(
         if not conversation.persistence.journalled:
             conversation.persistence.save(conversation.window, _row(report, trigger))
         _put_pins_back(conversation, before.entries)
-        conversation.validity.mend(conversation.window, conversation.dialect)
-        if conversation.sent is not None:  # its row must not cut off what the fold has saved
-            conversation.sent = replace(conversation.sent, length=len(conversation.window))
+    if conversation.window is not before:
+        conversation.mend(COMPACTION)
+    if report.status in FOLDED and conversation.sent is not None:  # its row must not cut off what the fold has saved
+        conversation.sent = replace(conversation.sent, length=len(conversation.window))
     return report
 
 
@@ -129,7 +130,8 @@ def _use(conversation: Conversation, made: CompressResult, given: list[Message],
         entries = proposed_entries(verdict.result, made.proposal.window.items, window.entries)
         problem = _commit(conversation, entries, made.proposal, _row(verdict.report, trigger))
         if problem:
-            return _refused(conversation, problem)
+            dropped = replace(verdict.report, status="refused", reason=problem, unfoldable=())
+            return kept(dropped, conversation.window).report
     conversation.window = Window(entries)
     conversation.cut(0, COMPACTION)
     if made.proposal is not None:

@@ -72,6 +72,8 @@ class Persistence:
     def store(self, window: Window, said: Sequence[Source] = (), row: Request | None = None) -> None:
         """Store what was said, and what the store could not take before; when it fails again, it waits."""
         if not (self.waiting or said):
+            self.fork_withdrawn()
+            self._write_late(window)
             return
         if said:
             self.newest = said[-1]
@@ -180,7 +182,7 @@ class Persistence:
 
     def write(self, window: Window, upto: int, row: Request) -> None:
         """Write a row of the journal, with what the window has up to a place that the store's window has not."""
-        if self.waiting:
+        if self.waiting or self.withdrawn:
             self.unwritten.append(row)
             return
         written, upto = self._row(window, upto, row)
@@ -230,6 +232,7 @@ class Persistence:
         if first is not None and not first.superseded:
             number = self.branch.store.fork(self.branch.conversation, before=first.id, **self.branch.here)
             self.branch.switch(number)
+            self.journalled = self._items = 0  # the fork begins with a window of its own: the next row writes all of it
         return True
 
     def _pinned(self) -> list[Stored]:
@@ -251,7 +254,7 @@ class Persistence:
 
     def _write_late(self, window: Window) -> None:
         """Write the rows that the store could not take, for what they used and cost, with the window as it is now."""
-        while self.unwritten and not self.waiting:
+        while self.unwritten and not (self.waiting or self.withdrawn):
             written, upto = self._row(window, len(window), self.unwritten[0])
             if self._try(partial(self._journal, written)) is None:
                 return

@@ -263,7 +263,7 @@ class Session:
         self._break_off()
         conversation = self._open_conversation
         conversation.persistence.store(conversation.window)
-        if self.unstored:
+        if self.unstored or conversation.persistence.withdrawn:
             raise StoreError("the conversation is not stored at the moment, so it cannot be forked.")
         return self._opened.on_branch(self.store.fork(self.id, before=before, head=head, **conversation.branch.here))
 
@@ -341,10 +341,11 @@ class Session:
         self._conversation.end()
         self._read_journal()
         self._closed = True
-        unstored = self.unstored
+        unstored, undone = self.unstored, bool(self._conversation.persistence.withdrawn)
         self._opened.close()
-        if unstored:
-            raise StoreError(f"{unstored} message(s) could not be stored before the session was closed.")
+        if unstored or undone:
+            what = f"{unstored} message(s)" if unstored else "an undo"
+            raise StoreError(f"{what} could not be stored before the session was closed.")
 
     def __enter__(self) -> Self:
         return self
