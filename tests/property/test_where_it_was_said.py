@@ -271,7 +271,7 @@ def check_request(request: dict[str, Any], before: list[Any] | None, talk: Talk)
 
 def requests_of(talk: Talk, session: Session) -> Iterator[dict[str, Any]]:
     """Speak with a session, and yield its requests."""
-    for _ in range(12):
+    for _ in range(20):
         said = [*talk.user(), *talk.systems()]
         session.add(*said)
         talk.said += said
