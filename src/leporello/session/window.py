@@ -68,11 +68,6 @@ class Entry:
         return bool(self.sources) and self.role == "user"
 
     @property
-    def is_written(self) -> bool:
-        """Whether an engine or a repair wrote this, or part of it."""
-        return not self.sources or self.message is not self.sources[0].message
-
-    @property
     def is_block(self) -> bool:
         """Whether this shows nodes of an engine that keeps its summaries in the store."""
         return bool(self.stored_as) and "n" in self.stored_as[0]

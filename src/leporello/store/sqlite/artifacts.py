@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from leporello.store.records import Artifact
-from leporello.store.sqlite.part import Part, column_text, find, number_of, opened
+from leporello.store.sqlite.rows import Part, column_text, find, number_of, opened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

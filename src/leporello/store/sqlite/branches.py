@@ -9,14 +9,14 @@ from leporello.store.records import ROOT, BranchInfo
 from leporello.store.sqlite.branch_path import Fork, fork_of, is_on, path_of, rows_on
 from leporello.store.sqlite.counters import count_anew, count_forked
 from leporello.store.sqlite.current_window import last_request
-from leporello.store.sqlite.part import Part, add_branch, find, number_of, opened, time_of
+from leporello.store.sqlite.rows import Part, add_branch, find, number_of, opened, time_of
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
     from leporello.store.sqlite.branch_path import BranchPath
-    from leporello.store.sqlite.part import Conversation
+    from leporello.store.sqlite.rows import Conversation
 
 
 class Branches(Part):

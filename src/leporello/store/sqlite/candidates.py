@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leporello.store.records import Candidates
 from leporello.store.search.scan import as_candidate
-from leporello.store.sqlite.part import column_text, find, number_of
 from leporello.store.sqlite.reading import load
+from leporello.store.sqlite.rows import column_text, find, number_of
 
 if TYPE_CHECKING:
     import sqlite3

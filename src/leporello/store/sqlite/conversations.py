@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from leporello.store.records import ConversationInfo
-from leporello.store.sqlite.part import Part, checked, column_text, find, meta_of, opened, time_of, to_json
+from leporello.store.sqlite.rows import Part, checked, column_text, find, meta_of, opened, time_of, to_json
 
 if TYPE_CHECKING:
     import sqlite3

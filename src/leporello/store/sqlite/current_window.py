@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from leporello.messages.fixed import FIXED_TEXTS
 from leporello.store.records import Window
 from leporello.store.sqlite.branch_path import Fork, fork_of, path_of, rows_on
-from leporello.store.sqlite.part import chunks, number_of, placeholders
+from leporello.store.sqlite.rows import chunks, number_of, placeholders
 
 if TYPE_CHECKING:
     import sqlite3

@@ -19,7 +19,8 @@ from leporello.store.sqlite.counters import recount
 from leporello.store.sqlite.current_window import current_window, last_request, tops_of
 from leporello.store.sqlite.index import make_index, row_text, take_from_index
 from leporello.store.sqlite.nodes import reachable
-from leporello.store.sqlite.part import (
+from leporello.store.sqlite.reading import load_readable
+from leporello.store.sqlite.rows import (
     Conversation,
     Part,
     add_branch,
@@ -29,7 +30,6 @@ from leporello.store.sqlite.part import (
     set_setting,
     setting,
 )
-from leporello.store.sqlite.reading import load_readable
 
 if TYPE_CHECKING:
     import sqlite3

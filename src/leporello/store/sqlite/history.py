@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leporello.store.reconcile.known import HandedOut, Row
 from leporello.store.sqlite.branch_path import on_path, path_of, rows_on
-from leporello.store.sqlite.part import chunks, placeholders
+from leporello.store.sqlite.rows import chunks, placeholders
 
 if TYPE_CHECKING:
     import sqlite3

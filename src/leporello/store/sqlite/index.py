@@ -14,15 +14,15 @@ from leporello.errors import StoreError
 from leporello.store.records import Finding
 from leporello.store.search.prepare import FTS_DDL, PREPARE_VERSION, prepared_text
 from leporello.store.sqlite.candidates import Match, conversation_term, matching, owner_term, term_count
-from leporello.store.sqlite.part import Part, column_text, find, set_setting, setting
 from leporello.store.sqlite.reading import load, load_readable
+from leporello.store.sqlite.rows import Part, column_text, find, set_setting, setting
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterable, Sequence
 
     from leporello.store.records import Candidates, SearchFilter
-    from leporello.store.sqlite.part import Conversation
+    from leporello.store.sqlite.rows import Conversation
 
 CATCH_UP: Final = 50  # messages of an outdated index that each write brings up to date
 _BATCH: Final = 500

@@ -13,7 +13,9 @@ from leporello.store.records import Ingested
 from leporello.store.sqlite.branch_path import path_of, rows_on
 from leporello.store.sqlite.branches import begin_root, fork_at, goes_on, known_branch, newest_branches, set_head
 from leporello.store.sqlite.history import SQLiteHistory
-from leporello.store.sqlite.part import (
+from leporello.store.sqlite.reading import load
+from leporello.store.sqlite.renumber import renumber
+from leporello.store.sqlite.rows import (
     NEW,
     Conversation,
     Part,
@@ -25,8 +27,6 @@ from leporello.store.sqlite.part import (
     placeholders,
     to_json,
 )
-from leporello.store.sqlite.places import renumber
-from leporello.store.sqlite.reading import load
 from leporello.store.sqlite.windows import write_request
 from leporello.store.sqlite.writing import are_named, call_names, insert, prepare, replace_rows
 

@@ -8,7 +8,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from leporello.errors import StoreError
-from leporello.store.sqlite.copies import copy_before, write_copy
+from leporello.store.sqlite.backups import copy_before, write_copy
 from leporello.store.sqlite.index import ensure_index
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from leporello.errors import StoreError
 from leporello.store.records import Cover, Covered, Level, Node
 from leporello.store.sqlite.current_window import current_window, tops_of
-from leporello.store.sqlite.part import (
+from leporello.store.sqlite.rows import (
     Part,
     checked,
     chunks,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
-    from leporello.store.sqlite.part import Conversation
+    from leporello.store.sqlite.rows import Conversation
 
 _COLUMNS = (
     "n.id, n.level, n.text, n.tokens, n.source_tokens, n.made_by, n.first_seq, n.last_seq, n.messages, n.time_from,"

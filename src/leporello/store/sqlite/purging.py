@@ -12,17 +12,17 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from leporello.store.records import PurgeStatus
-from leporello.store.sqlite.copies import copies_of
+from leporello.store.sqlite.backups import copies_of
 from leporello.store.sqlite.deletion import Hidden, hide
 from leporello.store.sqlite.overwriting import overwrite, pages_with_remains, still_there
-from leporello.store.sqlite.part import by_number, set_setting, setting
 from leporello.store.sqlite.retention import Retention
+from leporello.store.sqlite.rows import by_number, set_setting, setting
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
-    from leporello.store.sqlite.part import Conversation
+    from leporello.store.sqlite.rows import Conversation
     from leporello.store.sqlite.slack import Page
 
 MERGED_PAGES: Final = 12  # of the index, in one slice

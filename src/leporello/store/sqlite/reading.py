@@ -11,7 +11,7 @@ from leporello.errors import StoreError
 from leporello.store.codec import UNREADABLE, decode, payload_keys
 from leporello.store.records import Stored
 from leporello.store.sqlite.branch_path import is_on, path_of
-from leporello.store.sqlite.part import chunks, placeholders, time_of
+from leporello.store.sqlite.rows import chunks, placeholders, time_of
 
 if TYPE_CHECKING:
     import sqlite3

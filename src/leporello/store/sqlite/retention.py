@@ -11,7 +11,7 @@ from leporello.store.records import ROOT
 from leporello.store.sqlite.branch_path import head_of
 from leporello.store.sqlite.current_window import current_window
 from leporello.store.sqlite.deletion import BATCH, Deletions, described, hide_range
-from leporello.store.sqlite.part import checked, chunks, find, is_time, placeholders
+from leporello.store.sqlite.rows import checked, chunks, find, is_time, placeholders
 
 if TYPE_CHECKING:
     import sqlite3
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from leporello.store.records import Deletion
     from leporello.store.sqlite.deletion import Hidden
-    from leporello.store.sqlite.part import Conversation
+    from leporello.store.sqlite.rows import Conversation
 
 TOO_OLD: Final = "older than allowed"
 

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 from leporello.store.sqlite.artifacts import Artifacts
 from leporello.store.sqlite.branches import Branches
-from leporello.store.sqlite.care import Care
 from leporello.store.sqlite.connection import BUSY_SECONDS, Database
 from leporello.store.sqlite.conversations import Conversations
-from leporello.store.sqlite.exchange import Exchange
+from leporello.store.sqlite.import_export import ImportExport
 from leporello.store.sqlite.index import Index
+from leporello.store.sqlite.leases import Leases
+from leporello.store.sqlite.maintenance import Maintenance
 from leporello.store.sqlite.messages import Messages
 from leporello.store.sqlite.nodes import Nodes
 from leporello.store.sqlite.transcript import Transcript
 from leporello.store.sqlite.windows import Windows
-from leporello.store.sqlite.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class SQLiteStore(
-    Conversations, Branches, Messages, Transcript, Nodes, Windows, Artifacts, Work, Index, Care, Exchange
+    Conversations, Branches, Messages, Transcript, Nodes, Windows, Artifacts, Leases, Index, Maintenance, ImportExport
 ):
     """Conversations in a SQLite file, or in memory when `path` is None."""
 

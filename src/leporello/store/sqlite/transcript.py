@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from leporello.store.reconcile.seen import raw_calls
 from leporello.store.sqlite.branch_path import is_on, on_path, path_of, rows_on
 from leporello.store.sqlite.history import SQLiteHistory
-from leporello.store.sqlite.part import NEW, Part, find, number_of
 from leporello.store.sqlite.reading import load
+from leporello.store.sqlite.rows import NEW, Part, find, number_of
 
 if TYPE_CHECKING:
     import sqlite3

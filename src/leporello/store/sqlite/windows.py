@@ -16,7 +16,7 @@ from leporello.errors import StaleWindowError
 from leporello.store.records import Request, Window
 from leporello.store.sqlite.current_window import current_window, folded_to, last_request, tops_of
 from leporello.store.sqlite.nodes import mark_used, reachable
-from leporello.store.sqlite.part import Part, find, opened, placeholders, to_json
+from leporello.store.sqlite.rows import Part, find, opened, placeholders, to_json
 
 if TYPE_CHECKING:
     import sqlite3

@@ -14,7 +14,7 @@ from leporello.store.reconcile.seen import raw_calls, see
 from leporello.store.search.prepare import prepared_text
 from leporello.store.sqlite.counters import count_in
 from leporello.store.sqlite.index import add_to_index, row_text
-from leporello.store.sqlite.part import chunks, column_text, placeholders
+from leporello.store.sqlite.rows import chunks, column_text, placeholders
 from leporello.tokens import count_message
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.store.codec import Encoded
     from leporello.store.reconcile.seen import Seen
-    from leporello.store.sqlite.part import Conversation
+    from leporello.store.sqlite.rows import Conversation
 
 
 INSERT_MESSAGE: Final = (

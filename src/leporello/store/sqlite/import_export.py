@@ -19,7 +19,9 @@ from leporello.store.records import ROOT
 from leporello.store.sqlite.branch_path import Fork
 from leporello.store.sqlite.counters import recount
 from leporello.store.sqlite.deletion import Hidden, hidden_conversation, hide
-from leporello.store.sqlite.part import (
+from leporello.store.sqlite.purging import Purging
+from leporello.store.sqlite.reading import load
+from leporello.store.sqlite.rows import (
     Conversation,
     add_branch,
     by_number,
@@ -33,8 +35,6 @@ from leporello.store.sqlite.part import (
     time_of,
     to_json,
 )
-from leporello.store.sqlite.purging import Purging
-from leporello.store.sqlite.reading import load
 from leporello.store.sqlite.writing import NewRow, call_names, insert_rows, prepare
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ _LONGEST_IMPORT: Final = 86_400.0
 _T = TypeVar("_T")
 
 
-class Exchange(Purging):
+class ImportExport(Purging):
     """Export and import."""
 
     def export(self, conversation: str, *, owner: str = "") -> Iterator[str]:

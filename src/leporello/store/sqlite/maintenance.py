@@ -1,4 +1,4 @@
-"""Care: a copy while in use, and checks that find damage. Checks return what they find; they do not raise."""
+"""Maintenance: a copy while in use, and checks that find damage. Checks return what they find; they do not raise."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 from leporello.errors import StoreError
 from leporello.store.codec import UNREADABLE, content_hash, decode, is_canonical, next_chain, payload_keys, verbatim
 from leporello.store.records import Finding
-from leporello.store.sqlite.copies import write_copy
+from leporello.store.sqlite.backups import write_copy
 from leporello.store.sqlite.counters import counted
-from leporello.store.sqlite.part import Conversation, Part, find
 from leporello.store.sqlite.reading import load_payloads
+from leporello.store.sqlite.rows import Conversation, Part, find
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
 
-class Care(Part):
+class Maintenance(Part):
     """Backup and checks."""
 
     def backup(self, path: str) -> None:

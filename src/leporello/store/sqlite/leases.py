@@ -12,7 +12,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from leporello.store.records import Job
-from leporello.store.sqlite.part import Part, find, opened, to_json
+from leporello.store.sqlite.rows import Part, find, opened, to_json
 
 if TYPE_CHECKING:
     import sqlite3
@@ -21,7 +21,7 @@ _DUE = "(j.not_before <= :now OR j.not_before > :now + j.delay)"
 _FREE = "(j.claimed_until IS NULL OR j.claimed_until <= :now OR j.claimed_until > :now + j.claim_seconds)"
 
 
-class Work(Part):
+class Leases(Part):
     """Leases and jobs."""
 
     def acquire(
