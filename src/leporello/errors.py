@@ -129,6 +129,13 @@ class StaleWindowError(StoreError):
     """The window was replaced since it was read; read it again and decide anew."""
 
 
+class StaleTipError(LeporelloError):
+    """Something else was said meanwhile behind the message that was to be the newest; fork there, or read on."""
+
+    def __init__(self, id_: str, place: str) -> None:
+        super().__init__(f"{place}: the branch does not end with {id_ or 'nothing'} any more.")
+
+
 class TranscriptError(LeporelloError):
     """A file of conversations that cannot be read."""
 

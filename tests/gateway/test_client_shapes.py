@@ -276,20 +276,6 @@ SHAPES = {
     "many people who say hi": Shape(do=greeted, conversations=TURNS, branches=TURNS),
     "one example before every task": Shape(do=exemplified, conversations=TURNS, branches=TURNS),
 }
-COPIED = "what is said behind an earlier message makes a copy of the conversation"
-REWRITTEN = "a history that was rewritten in the middle is taken for another conversation"
-NOT_YET = {
-    "regenerate twice": COPIED,
-    "edit the last question": COPIED,
-    "a side question": COPIED,
-    "a reminder removed one turn later": REWRITTEN,
-    "old outputs cleared": REWRITTEN,
-    "a file block that moves": REWRITTEN,
-    "a repository map that changes": REWRITTEN,
-    "the time in the first message": REWRITTEN,
-    "two gateways in turn": "each gateway knows only the histories that it has served itself",
-    "back with an empty list": "an empty list under an old name makes another conversation",
-}
 ONLY = {
     "back with an empty list": "named",
     "many people who say hi": "unnamed",
@@ -297,17 +283,12 @@ ONLY = {
 }
 
 
-def not_yet(reason: str) -> pytest.MarkDecorator:
-    return pytest.mark.xfail(strict=True, raises=AssertionError, reason=reason)
-
-
 def cases() -> Iterator[Any]:
-    """Yield every shape with and without a name, those that fail with the reason."""
+    """Yield every shape with and without a name."""
     for name, shape in SHAPES.items():
         for naming in ("unnamed", "named"):
             if ONLY.get(name, naming) == naming:
-                marks = [not_yet(NOT_YET[name])] if name in NOT_YET else []
-                yield pytest.param(shape, naming, id=f"{name}, {naming}", marks=marks)
+                yield pytest.param(shape, naming, id=f"{name}, {naming}")
 
 
 def rows(folder: Path) -> int:
@@ -362,7 +343,6 @@ def streamed(gateway: Gateway, wire: Wire, naming: str, tail: Callable[[threadin
 
 
 @pytest.mark.parametrize("naming", ["unnamed", "named"])
-@not_yet("a conversation is busy until the body of its last answer ends")
 def test_a_turn_that_is_posted_when_the_last_event_arrives(
     naming: str, start: Callable[..., Gateway], wire: Wire, tmp_path: Path
 ) -> None:
@@ -372,7 +352,6 @@ def test_a_turn_that_is_posted_when_the_last_event_arrives(
     assert rows(tmp_path) == said
 
 
-@not_yet("a conversation is busy until the body of its last answer ends")
 def test_a_turn_that_is_posted_before_the_last_event(start: Callable[..., Gateway], wire: Wire) -> None:
     """The answer that it follows is not recorded yet; the name says which conversation it is."""
     gateway = start(wire)
@@ -400,7 +379,6 @@ def test_a_long_conversation_is_folded_and_then_there_is_room(
 
 
 @pytest.mark.parametrize("naming", ["unnamed", "named"])
-@not_yet(COPIED)
 def test_forks_need_no_summary_and_leave_the_prefix(
     naming: str, engine: dict[str, Any], start: Callable[..., Gateway], tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Marks: a history is recognised however a client writes it down again, and no other is taken for it."""
+"""Hashes: a history is recognised however a client writes it down again, and no other is taken for it."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, strategies as st
 
-from leporello.gateway.history import extended, hear, marks
+from leporello.gateway.history import extended, parse
 from leporello.gateway.sse import Events
 from leporello.messages import from_anthropic, to_anthropic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+def hashes(messages: list[dict[str, Any]]) -> list[bytes]:
+    return parse(messages).hashes
+
 
 ANSWER: dict[str, Any] = {"role": "assistant", "content": "It is noon."}
 CALL: dict[str, Any] = {
@@ -28,6 +33,11 @@ def call(arguments: str, **fields: Any) -> dict[str, Any]:
     return {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": function}], **fields}
 
 
+def image(detail: str) -> dict[str, Any]:
+    part = {"type": "image_url", "image_url": {"url": "data:a", "detail": detail}}
+    return {"role": "user", "content": [part]}
+
+
 @pytest.mark.parametrize(
     ("sent", "echoed"),
     [
@@ -38,6 +48,14 @@ def call(arguments: str, **fields: Any) -> dict[str, Any]:
         (ANSWER, {**ANSWER, "tool_calls": []}),
         (ANSWER, {**ANSWER, "reasoning_content": "let me see"}),
         (CALL, call('{"b":[2],"a":1}', content="")),
+        (CALL, {**CALL, "tool_calls": [{**CALL["tool_calls"][0], "id": "call_1"}]}),
+        (CALL, {**CALL, "tool_calls": [{"type": "function", "function": CALL["tool_calls"][0]["function"]}]}),
+        (
+            {"role": "tool", "tool_call_id": "c1", "content": "seen"},
+            {"role": "tool", "tool_call_id": "call_1", "content": "seen\n"},
+        ),
+        ({"role": "user", "content": "hi"}, {"role": "user", "content": "hi\n"}),
+        (image("auto"), image("high")),
         (CALL, call('{"a": 1, "b": [2]}', content=None, refusal=None)),
         (
             {"role": "assistant", "content": [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": "yes"}]},
@@ -46,7 +64,7 @@ def call(arguments: str, **fields: Any) -> dict[str, Any]:
     ],
 )
 def test_an_answer_is_known_however_it_comes_back(sent: dict[str, Any], echoed: dict[str, Any]) -> None:
-    assert marks([sent]) == marks([echoed])
+    assert hashes([sent]) == hashes([echoed])
 
 
 @pytest.mark.parametrize(
@@ -54,12 +72,11 @@ def test_an_answer_is_known_however_it_comes_back(sent: dict[str, Any], echoed: 
     [
         ([ANSWER], [{**ANSWER, "role": "user"}]),
         ([ANSWER], [{**ANSWER, "content": "It is late."}]),
-        ([{"role": "user", "content": "a"}], [{"role": "user", "content": "a "}]),
         ([CALL], [call('{"a": 2, "b": [2]}')]),
         ([CALL], [{**CALL, "tool_calls": []}]),
         (
             [{"role": "tool", "tool_call_id": "1", "content": "x"}],
-            [{"role": "tool", "tool_call_id": "2", "content": "x"}],
+            [{"role": "tool", "tool_call_id": "1", "content": "y"}],
         ),
         (
             [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:a"}}]}],
@@ -68,8 +85,17 @@ def test_an_answer_is_known_however_it_comes_back(sent: dict[str, Any], echoed: 
         ([ANSWER, ANSWER], [ANSWER]),
     ],
 )
-def test_what_says_something_else_has_another_mark(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
-    assert marks(one)[-1] != marks(other)[-1]
+def test_what_says_something_else_has_another_hash(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+    assert hashes(one)[-1] != hashes(other)[-1]
+
+
+@pytest.mark.parametrize("other", [{"owner": "bob"}, {"dialect": "anthropic"}, {"name": "b"}])
+def test_equal_words_of_another_client_have_other_hashes(other: dict[str, str]) -> None:
+    client = {"owner": "ada", "dialect": "openai", "name": "a"}
+    one, second = parse([ANSWER], **client), parse([ANSWER], **{**client, **other})
+    assert one.hashes != second.hashes
+    assert one.alone(ANSWER) != second.alone(ANSWER)
+    assert one.hashes == parse([ANSWER], **client).hashes
 
 
 TALKS = st.lists(
@@ -79,36 +105,36 @@ TALKS = st.lists(
 
 def spoken(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
     said = [(message["role"], message["content"]) for message in messages if message["role"] != "system"]
-    return [(role, text.strip() if role == "assistant" else text) for role, text in said]
+    return [(role, text.strip()) for role, text in said]
 
 
-def check_marks(of: Callable[[list[dict[str, Any]]], list[bytes]], one: Any, other: Any) -> None:
-    """Two marks are equal exactly when everything that was said up to there is equal."""
-    for count, mark in enumerate(of(one), 1):
+def check_hashes(of: Callable[[list[dict[str, Any]]], list[bytes]], one: Any, other: Any) -> None:
+    """Two hashes are equal exactly when everything that was said up to there is equal."""
+    for count, hash_ in enumerate(of(one), 1):
         for number, second in enumerate(of(other), 1):
             same = spoken(one)[:count] == spoken(other)[:number]
-            assert (mark == second) is same
+            assert (hash_ == second) is same
 
 
 @given(TALKS, TALKS)
-def test_marks_are_equal_when_histories_are(one: Any, other: Any) -> None:
-    check_marks(lambda messages: hear(messages).marks, one, other)
+def test_hashes_are_equal_when_histories_are(one: Any, other: Any) -> None:
+    check_hashes(hashes, one, other)
 
 
-def test_a_mark_of_the_last_message_alone_would_be_noticed() -> None:
+def test_a_hash_of_the_last_message_alone_would_be_noticed() -> None:
     talks = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}], [{"role": "user", "content": "b"}]
     with pytest.raises(AssertionError):
-        check_marks(lambda messages: [extended(b"", message) for message in messages], *talks)
+        check_hashes(lambda messages: [extended(b"", message["content"].encode()) for message in messages], *talks)
 
 
 @given(TALKS)
 def test_what_is_new_stands_behind_what_is_known(talk: Any) -> None:
-    heard = hear(talk)
-    for count in range(len(heard.marks) + 1):
-        assert spoken(heard.after(count)) == spoken(talk)[count:]
+    history = parse(talk)
+    for count in range(len(history.hashes) + 1):
+        assert spoken(history.after(count)) == spoken(talk)[count:]
 
 
-def test_the_way_to_anthropic_and_back_keeps_the_marks() -> None:
+def test_the_way_to_anthropic_and_back_keeps_the_hashes() -> None:
     talk = [
         {"role": "user", "content": "look"},
         CALL,
@@ -116,7 +142,7 @@ def test_the_way_to_anthropic_and_back_keeps_the_marks() -> None:
         ANSWER,
     ]
     back = from_anthropic(to_anthropic(talk)[0])
-    assert hear(back).marks == hear(talk).marks
+    assert hashes(back) == hashes(talk)
 
 
 STREAM = b'data: {"a": 1}\n\n: comment\r\n\r\nevent: x\ndata: {"b":\ndata: 2}\n\ndata: [DONE]\n\ndata: {"c"'

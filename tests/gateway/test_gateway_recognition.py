@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import pytest
 
-from leporello.gateway.history import hear
 from leporello.gateway.keys import hashed
 from leporello.testing.model_server import Failure, ModelServer, Step, Use
 
@@ -57,18 +56,28 @@ def test_the_system_prompt_may_change(gateway: Gateway) -> None:
     assert gateway.say(talk, "and now?") == name
 
 
+def paths(gateway: Gateway, name: str) -> list[list[str]]:
+    """Return what was said on each branch of a conversation."""
+    branches = [branch.id for branch in gateway.store.branches(name)]
+    return [[str(row.message["content"]) for row in gateway.store.messages(name, branch=id_)] for id_ in branches]
+
+
+def texts(talk: Messages) -> list[str]:
+    return [message["content"] for message in talk]
+
+
 class TestAnEdit:
     def test_is_a_branch_and_the_first_stays(self, gateway: Gateway) -> None:
         talk: Messages = []
         gateway.say(talk, "hi")
         name = gateway.say(talk, "what is 1 + 1?")
         edited = [*talk[:2]]
-        branch = gateway.say(edited, "what is 2 + 2?")
-        assert branch != name
-        assert gateway.texts(name) == [message["content"] for message in talk]
-        assert gateway.texts(branch) == [message["content"] for message in edited]
+        assert gateway.say(edited, "what is 2 + 2?") == name
+        assert paths(gateway, name) == [texts(talk), texts(edited)]
+        assert gateway.store.head(name) == 2
 
-    def test_of_an_answer_is_a_branch(self, gateway: Gateway) -> None:
+    def test_of_an_answer_is_a_conversation_of_its_own(self, gateway: Gateway) -> None:
+        """Nothing in it was answered here: whoever sends it may be somebody else."""
         talk: Messages = []
         name = gateway.say(talk, "hi")
         talk[1] = {"role": "assistant", "content": "I never said that"}
@@ -76,10 +85,15 @@ class TestAnEdit:
 
     def test_both_branches_go_on(self, gateway: Gateway) -> None:
         talk: Messages = []
-        gateway.say(talk, "hi")
+        name = gateway.say(talk, "hi")
         other = list(talk)
-        name, branch = gateway.say(talk, "left"), gateway.say(other, "right")
-        assert [gateway.say(talk, "on"), gateway.say(other, "on")] == [name, branch]
+        for text in ("left", "on"):
+            assert gateway.say(talk, text) == name
+            assert gateway.say(other, f"not {text}") == name
+        assert paths(gateway, name) == [texts(talk), texts(other)]
+        assert gateway.store.head(name) == 2
+        gateway.say(talk, "I changed my mind")
+        assert gateway.store.head(name) == 1
 
 
 class TestARetry:
@@ -113,7 +127,10 @@ class TestARetry:
         talk: Messages = []
         name = gateway.say(talk, "hi")
         gateway.say(talk, "roll a die")
-        assert gateway.say(talk[:2], "roll a die") != name
+        again = talk[:2]
+        assert gateway.say(again, "roll a die") == name
+        assert paths(gateway, name) == [texts(talk), texts(again)]
+        assert sum(1 for _ in gateway.store.messages(name, superseded=True)) == 5
 
 
 def test_a_client_that_left_and_kept_what_it_had_goes_on(start: Callable[..., Gateway], wire: Wire) -> None:
@@ -136,7 +153,7 @@ def test_a_client_that_left_and_kept_what_it_had_goes_on(start: Callable[..., Ga
 
 
 def test_a_busy_conversation_is_not_shared(start: Callable[..., Gateway], wire: Wire) -> None:
-    """The same request twice at the same time: the second is a conversation of its own."""
+    """The same request twice at the same time: each has a branch of its own."""
     gateway = start(wire)
     answer = b'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
     wire.headers, wire.chunks = {"content-type": "text/event-stream"}, [answer]
@@ -149,9 +166,8 @@ def test_a_busy_conversation_is_not_shared(start: Callable[..., Gateway], wire: 
         second = gateway.chat(talk, stream=True)
         hold.set()
         first.read()
-    assert first.headers[SESSION] == name
-    assert second.headers[SESSION] != name
-    assert gateway.texts(name) == gateway.texts(second.headers[SESSION]) == ["hi", "x", "both at once", "x"]
+    assert first.headers[SESSION] == second.headers[SESSION] == name
+    assert paths(gateway, name) == [["hi", "x", "both at once", "x"]] * 2
 
 
 def test_an_anthropic_client_that_thinks_calls_tools_and_moves_its_cache_marks(
@@ -204,11 +220,13 @@ class TestTheHeader:
         assert gateway.say([], "hi", {SESSION: "a"}) == "a"
         assert gateway.texts("a") == ["hi", "hi"]
 
-    def test_of_another_history_is_a_branch_of_that_name(self, gateway: Gateway) -> None:
+    def test_of_another_history_begins_anew_in_the_same_conversation(self, gateway: Gateway) -> None:
         gateway.say([], "hi", {SESSION: "a"})
         talk: Messages = []
-        assert gateway.say(talk, "something else", {SESSION: "a"}) == "a~2"
-        assert gateway.say(talk, "and on", {SESSION: "a"}) == "a~2"
+        assert gateway.say(talk, "something else", {SESSION: "a"}) == "a"
+        assert gateway.say(talk, "and on", {SESSION: "a"}) == "a"
+        assert paths(gateway, "a") == [["hi", "hi"], texts(talk)]
+        assert gateway.store.head("a") == 2
 
     def test_is_not_guessed_from_the_history(self, gateway: Gateway) -> None:
         talk: Messages = []
@@ -236,51 +254,33 @@ class TestARestart:
         for talk, name in zip(talks, names, strict=True):
             assert again.texts(name) == [message["content"] for message in talk]
 
-    def test_that_was_a_kill_in_the_middle_of_a_turn(
+    def test_after_a_turn_that_got_no_answer_stores_nothing_twice(
         self, start: Callable[..., Gateway], upstream: ModelServer
     ) -> None:
-        """A message was stored and its answer never came: the retry finds it, and does not store it again."""
         gateway = start(upstream)
         talk: Messages = []
         name = gateway.say(talk, "hi")
+        upstream.fail(Failure.SERVER_ERROR)
+        assert gateway.chat([*talk, user("in flight")]).status_code == 500
         gateway.stop()
-        gateway.store.append(name, [user("in flight")])
         again = start(upstream)
         assert again.say(talk, "in flight") == name
-        assert again.texts(name) == [message["content"] for message in talk]
+        assert paths(again, name) == [texts(talk)]
 
-    def test_that_was_a_kill_before_an_answer_was_noted(
+    def test_after_an_answer_that_did_not_reach_the_client_is_a_branch(
         self, start: Callable[..., Gateway], upstream: ModelServer
     ) -> None:
-        """The answer is stored, and nothing says that it is: nobody can have got it."""
-        gateway = start(upstream)
-        talk: Messages = []
-        name = gateway.say(talk, "hi")
-        gateway.stop()
-        gateway.store.append(name, [user("and on"), {"role": "assistant", "content": "never seen"}])
-        again = start(upstream)
-        assert again.say(talk, "and on") == name
-        assert again.texts(name) == [message["content"] for message in talk]
-
-    def test_that_was_a_kill_before_the_last_byte(self, start: Callable[..., Gateway], upstream: ModelServer) -> None:
-        """The answer was stored, but the client did not get its end: it asks again, and that is no branch."""
         gateway = start(upstream)
         talk: Messages = []
         gateway.say(talk, "hi")
         name = gateway.say(talk, "and on")
         gateway.stop()
-        info = gateway.store.info(name)
-        assert info is not None
-        noted = {**info.meta["gateway"], "before": hear(talk[:-1]).marks[-1].hex()}
-        gateway.store.ensure(name, meta={"gateway": noted})
         again = start(upstream)
         asked = talk[:2]
         assert again.say(asked, "and on") == name
         assert again.say(asked, "thank you") == name
-        assert again.texts(name) == [message["content"] for message in asked]
-        info = again.store.info(name)
-        assert info is not None
-        assert info.superseded == 1
+        assert again.texts(name) == texts(asked)
+        assert paths(again, name)[0] == texts(talk)
 
 
 class TestKeys:

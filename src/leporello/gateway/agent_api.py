@@ -201,7 +201,7 @@ class Delete(Door):
         """Delete it; a tombstone stays."""
         info = await _info(self, request, owner)
         await self.house.rooms.leave(owner, info.key)
-        await self.house.shelf.forget(owner, info.key)
+        await self.house.clients.forget(owner, info.key)
         deletion = await self.compute(owner, partial(self.house.store.delete, info.key, owner=owner))
         await client.answer(200, JSON, written({"id": info.key, "messages": deletion.messages}))
 

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leporello.gateway.bodies import check_count
 from leporello.gateway.door import Door
 from leporello.gateway.exchange import SESSION, Exchange, Sent, pass_refusal
-from leporello.gateway.history import hear
+from leporello.gateway.history import parse
 from leporello.gateway.house import checked_name
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
     from leporello.gateway.dialects import Dialect
-    from leporello.gateway.history import Heard
+    from leporello.gateway.history import History
     from leporello.gateway.house import House
     from leporello.gateway.relay import Client
     from leporello.gateway.upstream import Reply, Upstream
@@ -33,23 +34,24 @@ class DropIn(Door):
         """Serve one turn of a conversation."""
         house, dialect = self.house, self._dialect
         upstream = house.upstreams[dialect.name]
-        body, heard = await self.read(owner, content, self._heard)
-        if not heard.marks or not heard.is_known:  # the provider may know what to do with it
+        name = checked_name(request.headers[SESSION]) if SESSION in request.headers else ""
+        body, history = await self.read(owner, content, partial(self._parsed, owner=owner, name=name))
+        if not history.hashes or not history.is_readable:  # the provider may know what to do with it
             reply = await upstream.send(dialect.path, content, request.headers, request.url.query)
             await pass_on(upstream, reply, client)
             return
-        sent = Sent(content=content, body=body, headers=request.headers, query=request.url.query, heard=heard)
-        name = checked_name(request.headers[SESSION]) if SESSION in request.headers else ""
-        live = await house.shelf.claim(heard, owner=owner, dialect=dialect.name, family=name, model=sent.model)
+        sent = Sent(content=content, body=body, headers=request.headers, query=request.url.query, history=history)
+        claim = await house.clients.claim(history, owner=owner, dialect=dialect.name, name=name, model=sent.model)
+        release = house.releaser(claim.client, sent.model)
         try:
-            await Exchange(sent, dialect=dialect, upstream=upstream, live=live, shelf=house.shelf, client=client).run()
+            await Exchange(sent, dialect=dialect, upstream=upstream, claim=claim, caller=client, release=release).run()
         finally:
-            house.give_back(live, sent.model)
+            release()
 
-    def _heard(self, body: dict[str, Any]) -> tuple[dict[str, Any], Heard]:
+    def _parsed(self, body: dict[str, Any], owner: str, name: str) -> tuple[dict[str, Any], History]:
         messages = self._dialect.messages(body)
         check_count(messages, self.house.settings.limits)
-        return body, hear(messages)
+        return body, parse(messages, owner=owner, dialect=self.dialect, name=name)
 
 
 class PassThrough(Door):

@@ -1,115 +1,101 @@
-"""Recognises a history that a client sends again and again, longer each time.
+"""The history that a client sends, longer each time, and the hashes that it is recognised by.
 
-A client sends back what it got, but not always letter for letter: its package leaves fields out, writes content as text
-or as parts, puts cache markers somewhere. So a message is known by what was said: who spoke, the words, the calls and
-which call is answered. Each message's mark holds all messages before it; equal marks are equal histories.
+The hash of a message holds all messages before it, as they were said (`leporello.messages.spoken`): equal hashes are
+equal histories. System messages have none: they change between requests, and the conversation is the same. Everything
+is hashed for one client: whose key it is, which API it speaks and the name that it gave the conversation.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from leporello.messages import fingerprint, is_system, parts_of, role_of, text_of, tool_calls_of
-from leporello.messages.types import ROLES, THINKING_TYPES
+from leporello.messages import is_system, leading_systems, role_of, spoken
+from leporello.messages.types import ROLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from leporello.messages import Message
 
-BEGINNING: Final = b""
-"""The mark of a history that holds nothing yet."""
-
-_ALONE: Final = b"alone"
-_MARK_BYTES: Final = 16
-_NO_PART: Final = THINKING_TYPES | {"text"}
+_VERSION: Final = "1"  # of the form in which messages are compared: hashes of another version are not found
+_HASH_BYTES: Final = 16
+_ANSWER: Final = b"answer"
+_UNANSWERED: Final = b"unanswered"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Heard:
-    """What a client sent: its system prompt, the messages, and the mark of the history up to each spoken one.
-
-    System messages carry no mark: they change between requests, and the conversation is the same.
-    """
+class History:
+    """What a client sent: its system prompt, the messages, and the hash of the history up to each spoken one."""
 
     systems: list[Message]
     messages: list[Message]
-    marks: list[bytes]
+    hashes: list[bytes]
+    scope: bytes = field(repr=False)
     places: list[int] = field(repr=False)
-    """Where in `messages` each marked one stands."""
-    first_reply: int
-    """How many marked messages there are up to the first answer, that included; 0 when there is none."""
-    last_reply: int
-    """The same, up to the last answer."""
+    """Where in `messages` each hashed one stands."""
+    answers: list[int] = field(repr=False)
+    """How many hashed messages there are up to each answer, that included."""
 
     @property
-    def is_known(self) -> bool:
+    def is_readable(self) -> bool:
         """Whether all who speak are known; a conversation with others in it can be passed on, but not kept."""
         return all(role_of(message) in ROLES for message in self.messages)
 
+    @property
+    def unanswered(self) -> bytes:
+        """The hash of a request that got no answer, which only the same request goes on from."""
+        return extended(self.hashes[-1], _UNANSWERED)
+
     def at(self, count: int) -> Message:
-        """Return the marked message that is the last of so many."""
+        """Return the hashed message that is the last of so many."""
         return self.messages[self.places[count - 1]]
 
+    def before(self, count: int) -> list[Message]:
+        """Return the messages up to a hashed one, that included."""
+        return self.messages[: self.places[count - 1] + 1] if count else []
+
     def after(self, count: int, until: int | None = None) -> list[Message]:
-        """Return what stands behind so many marked messages, up to another one or to the end."""
+        """Return what stands behind so many hashed messages, up to another one or to the end."""
         first = self.places[count - 1] + 1 if count else 0
         end = None if until is None or until >= len(self.places) else self.places[until - 1] + 1
         return self.messages[first:end]
 
+    def answered(self, answer: Message) -> tuple[bytes, bytes]:
+        """Return the hashes of this history with its answer, and of the answer alone."""
+        return extended(self.hashes[-1], _said(answer)), self.alone(answer)
 
-def hear(messages: Sequence[Message]) -> Heard:
+    def alone(self, answer: Message) -> bytes:
+        """Return the hash of an answer by itself, whatever came before it."""
+        return extended(self.scope, _ANSWER, _said(answer))
+
+
+def parse(messages: Sequence[Message], *, owner: str = "", dialect: str = "", name: str = "") -> History:
     """Read the messages of a request."""
-    start = next((at for at, message in enumerate(messages) if not is_system(message)), len(messages))
+    start = leading_systems(messages)
     rest = list(messages[start:])
     places = [at for at, message in enumerate(rest) if not is_system(message)]
-    replies = [count for count, at in enumerate(places, 1) if role_of(rest[at]) == "assistant"]
-    return Heard(
+    scope = extended(b"", f"{_VERSION}\0{owner}\0{dialect}\0{name}".encode("utf-8", "surrogatepass"))
+    hashes = []
+    newest = scope
+    for at in places:
+        newest = extended(newest, _said(rest[at]))
+        hashes.append(newest)
+    return History(
         systems=list(messages[:start]),
         messages=rest,
-        marks=marks(rest[at] for at in places),
+        hashes=hashes,
+        scope=scope,
         places=places,
-        first_reply=replies[0] if replies else 0,
-        last_reply=replies[-1] if replies else 0,
+        answers=[count for count, at in enumerate(places, 1) if role_of(rest[at]) == "assistant"],
     )
 
 
-def marks(messages: Iterable[Message], mark: bytes = BEGINNING) -> list[bytes]:
-    """Return the mark of a history after each of its messages; `mark` is that of what came before."""
-    found = []
-    for message in messages:
-        mark = extended(mark, message)
-        found.append(mark)
-    return found
+def extended(hash_: bytes, *said: bytes) -> bytes:
+    """Return the hash of a history that goes on with this."""
+    return blake2b(hash_ + b"".join(said), digest_size=_HASH_BYTES).digest()
 
 
-def extended(mark: bytes, message: Message) -> bytes:
-    """Return the mark of a history that goes on with this message."""
-    return blake2b(mark + _said(message).encode("utf-8", "surrogatepass"), digest_size=_MARK_BYTES).digest()
-
-
-def alone(message: Message) -> bytes:
-    """Return the mark of a message by itself, whatever came before it."""
-    return extended(_ALONE, message)
-
-
-def _said(message: Message) -> str:
-    """Return what a message says, the same for all the ways in which clients write it."""
-    role = role_of(message)
-    text = text_of(message)
-    spoken = f"{role}\0{text.strip() if role == 'assistant' else text}"
-    content = message.get("content")
-    if isinstance(content, str) and "tool_calls" not in message and role != "tool":
-        return spoken
-    calls = [[call.id, call.name, call.arguments or call.raw] for call in tool_calls_of(message)]
-    parts = [fingerprint(part) for part in parts_of(message) if str(part.get("type")) not in _NO_PART]
-    answers = message.get("tool_call_id") if role == "tool" else None
-    more = [calls, parts, answers]
-    return f"{spoken}\0{_json(more)}" if any(more) else spoken
-
-
-def _json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=str)
+def _said(message: Message) -> bytes:
+    return spoken(message).encode("utf-8", "surrogatepass")

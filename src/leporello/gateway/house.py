@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from leporello import llm
 from leporello.errors import LeporelloError
 from leporello.events import log_event
-from leporello.gateway.dialogue import Dialogue
+from leporello.gateway.client_session import ClientSession
+from leporello.gateway.clients import Clients
 from leporello.gateway.errors import Refused
 from leporello.gateway.keys import Keys, from_this_machine
 from leporello.gateway.lag import Lag
@@ -19,19 +20,18 @@ from leporello.gateway.limits import ConcurrencyLimit, Lanes
 from leporello.gateway.metrics import Metrics
 from leporello.gateway.recent import Recent
 from leporello.gateway.rooms import Rooms
-from leporello.gateway.shelf import Shelf
 from leporello.gateway.upstream import connect
 from leporello.messages.visible import one_line
 from leporello.redact import logger
 from leporello.session.factory import open_session
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Mapping
+    from collections.abc import AsyncIterator, Callable, Mapping
 
     from leporello.config import Config
     from leporello.events import Event
+    from leporello.gateway.clients import Address, Client
     from leporello.gateway.limits import Lane
-    from leporello.gateway.live import Known, Live
     from leporello.gateway.upstream import Upstream
     from leporello.llm import LLM, Completion
     from leporello.messages import Message
@@ -66,10 +66,10 @@ class House:
         self.lanes = Lanes()
         self.metrics = Metrics()
         self.lag = Lag()
-        self.shelf = Shelf(store, self._dialogue, lanes=self.lanes)
+        self.clients = Clients(store, self._session, lanes=self.lanes)
         self._options = dict(engine_options or {})
         self._purges = purges
-        self.rooms = Rooms(config, store, self.shelf, self._hear, self._options)
+        self.rooms = Rooms(config, store, self._hear, self._options)
         self._windows: Recent[tuple[str, str], int] = Recent(_MOST_MODELS)
         self._sources: Recent[tuple[str, str, int], EngineSource] = Recent(_MOST_MODELS)
 
@@ -77,7 +77,6 @@ class House:
     async def open(self) -> AsyncIterator[None]:
         """Serve while this is open; at the end every conversation is ended properly."""
         self.upstreams, client = connect(self.settings)
-        await self.shelf.load()
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "leporello-gateway"))
         works = [self._tidy(), self.lag.watch(), *([self._purge()] if self._purges else [])]
         tasks = [asyncio.ensure_future(work) for work in works]
@@ -88,7 +87,7 @@ class House:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self.rooms.close()
-            await self.shelf.close()
+            await self.clients.close()
             await client.aclose()
 
     def owner(self, headers: Mapping[str, str]) -> str:
@@ -102,18 +101,27 @@ class House:
             raise Refused(401, "the key of the gateway is missing or wrong.", code="invalid_api_key")
         return owner
 
-    def give_back(self, live: Live, model: str) -> None:
-        """Take a conversation back, and remember the window of its model: the provider may have named another."""
-        self._windows.put((live.known.dialect, model), live.window)
-        self.shelf.release(live)
+    def releaser(self, client: Client, model: str) -> Callable[[], None]:
+        """Return what gives a conversation back, once, and remembers the model's window as the provider named it."""
+        given_back = False
 
-    def _dialogue(self, known: Known, model: str, lane: Lane) -> Dialogue:
+        def release() -> None:
+            nonlocal given_back
+            if not given_back:
+                given_back = True
+                self._windows.put((client.address.dialect, model), client.context_length)
+                self.clients.release(client)
+
+        return release
+
+    def _session(self, address: Address, model: str, lane: Lane) -> ClientSession:
         """Open a conversation, in the thread that it lives in."""
-        upstream = self.upstreams[known.dialect]
-        window = self._windows.get((known.dialect, model)) or 0
-        kind = (known.dialect, model, window)
+        upstream = self.upstreams[address.dialect]
+        window = self._windows.get((address.dialect, model)) or 0
+        kind = (address.dialect, model, window)
         opened = open_session(
-            known.key,
+            address.conversation,
+            branch=address.branch,
             model=model,
             provider=upstream.provider(model),
             base_url=upstream.own_address,
@@ -122,15 +130,15 @@ class House:
             store=self.store,
             config=self.config,
             system=None,
-            dialect=known.dialect,
-            owner=known.owner,
+            dialect=address.dialect,
+            owner=address.owner,
             platform="gateway",
             on_event=self._hear,
             **(self._options or {"llm": self._summariser(upstream, model, lane)}),
         )
         if opened.source is not None:
             self._sources.put(kind, opened.source)
-        return Dialogue(opened, with_tools=self.settings.tools and bool(known.family))
+        return ClientSession(opened, with_tools=self.settings.tools and address.named)
 
     def _summariser(self, upstream: Upstream, model: str, lane: Lane) -> LLM | None:
         """Return who writes summaries: as configured, else the conversation's own provider, with the gateway's key."""
@@ -154,7 +162,7 @@ class House:
         while True:
             await asyncio.sleep(min(_LOOK_SECONDS, idle / 4))
             try:
-                await self.shelf.expire(idle)
+                await self.clients.expire(idle)
                 await self.rooms.expire(idle)
             except LeporelloError as error:
                 _log.warning("idle conversations could not be ended: %s", one_line(str(error)))

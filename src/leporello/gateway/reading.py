@@ -54,6 +54,11 @@ class Reading:
         except _UNREADABLE:
             self._stream = None
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether all of the answer has come; a count may follow."""
+        return self._stream is not None and self._stream.is_finished
+
     def answer(self, *, complete: bool) -> Answered | None:
         """Return the answer as far as it came; None when nothing came, or it could not be read."""
         try:

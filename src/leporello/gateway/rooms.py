@@ -15,9 +15,10 @@ from leporello.agent import Agent, MainModel, Toolbox, Workspace, default_tools,
 from leporello.agent.events import TurnEnded
 from leporello.agent.route import with_route
 from leporello.errors import LeporelloError, StoreError
+from leporello.gateway.clients import is_clients
 from leporello.gateway.errors import Refused
 from leporello.gateway.limits import to_the_end
-from leporello.gateway.shelf import MOST_BYTES, known_of
+from leporello.gateway.pool import MOST_BYTES
 from leporello.messages.visible import one_line
 from leporello.redact import logger
 from leporello.session import Session
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from leporello.config import Config
     from leporello.events import Event, Sink
-    from leporello.gateway.shelf import Shelf
     from leporello.messages import Message
     from leporello.plugins import EngineSource
     from leporello.store import Store
@@ -110,7 +110,6 @@ class Rooms:
         self,
         config: Config,
         store: Store,
-        shelf: Shelf,
         sink: Sink,
         engine_options: Mapping[str, Any],
         clock: Callable[[], float] = time.monotonic,
@@ -119,7 +118,6 @@ class Rooms:
     ) -> None:
         self._config = config
         self._store = store
-        self._shelf = shelf
         self._sink = sink
         self._options = engine_options
         self._most_open = most_open
@@ -188,8 +186,6 @@ class Rooms:
         return sum(room.weight for room in self._rooms.values())
 
     def _enter(self, place: tuple[str, str]) -> Room:
-        if not self._shelf.reserve(*place):
-            raise Refused(409, _NOT_OURS)
         room = self._rooms[place] = Room()
         room.used = self._clock()
         return room
@@ -208,13 +204,11 @@ class Rooms:
                 await room.close()
             except LeporelloError as error:
                 _log.warning("a conversation could not be ended properly: %s", one_line(str(error)))
-            finally:
-                self._shelf.give_up(*place)
 
     def _agent(self, owner: str, name: str) -> Agent:
         """Open an agent on a conversation; it may read the workspace, and nobody is there to agree to more."""
         info = self._store.info(name, owner=owner)
-        if info is not None and known_of(info) is not None:
+        if info is not None and is_clients(info):
             raise Refused(409, _NOT_OURS)
         settings = self._config.gateway
         route = main_route(self._config)

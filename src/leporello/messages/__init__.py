@@ -17,6 +17,7 @@ from leporello.messages.identity import copied, copied_as_text, fingerprint, wit
 from leporello.messages.merge import merged
 from leporello.messages.repair import Change, Repaired, repair
 from leporello.messages.rules import Violation, violations
+from leporello.messages.spoken import spoken
 from leporello.messages.tools import tools_from_anthropic, tools_to_anthropic
 from leporello.messages.types import (
     Message,
@@ -70,6 +71,7 @@ __all__ = [
     "parts_of",
     "repair",
     "role_of",
+    "spoken",
     "text_of",
     "to_anthropic",
     "tool_calls_of",

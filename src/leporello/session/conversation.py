@@ -153,11 +153,16 @@ class Conversation:
             self.attempt(self.engine.use_model, self.route)
         self.attempt(self.engine.begin, self.branch, self.persistence.lease_token)
 
-    def add(self, messages: Sequence[Message]) -> None:
-        """Take what somebody said: it is stored before anything else happens with it."""
+    def add(self, messages: Sequence[Message], known: Sequence[bytes] = ()) -> None:
+        """Take what somebody said: it is stored before anything else happens with it.
+
+        `known` are the hashes by which a client's history up to the last of them is recognised.
+        """
         said = [Source(message=message) for message in known_calls(self, [copied(checked(m)) for m in messages])]
+        if said:
+            said[-1].known = tuple(known)
         begins = any(role_of(one.message) == "user" for one in said)
-        if begins:
+        if begins and self.persistence.tip is None:
             self._catch_up()
         self.persistence.store(self.window, said)
         self.recovered = False
@@ -178,12 +183,15 @@ class Conversation:
             fold(self, size.tokens, trigger="the window is filling")
         self._send()
 
-    def record(self, answer: Answered) -> list[ToolCall]:
-        """Take the model's answer, let the engine answer the calls of its own tools, and return the other calls."""
+    def record(self, answer: Answered, known: Sequence[bytes] = ()) -> list[ToolCall]:
+        """Take the model's answer, let the engine answer the calls of its own tools, and return the other calls.
+
+        `known` are the hashes by which a client that got it is recognised.
+        """
         message = with_own_ids(self, copied(answer.message))
         self.attempt(self.engine.used, self._usage(answer))
         dollars = self.cost(answer.usage) if answer.usage else None
-        said, upto = Source(message=message), self.sent.length if self.sent else len(self.window)
+        said, upto = Source(message=message, known=tuple(known)), self.sent.length if self.sent else len(self.window)
         row = replace(self._row(self.sent), usage=dict(answer.usage or {}), cost_usd=dollars)
         self.persistence.store_answer(said, self.window, upto, row)
         self.window.extend([entry_of(message, sources=[said])])

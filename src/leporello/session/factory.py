@@ -147,8 +147,12 @@ def open_session(
     llm: LLM | Literal["auto"] | None = "auto",
     api_key: str | None = None,
     api_mode: str | None = None,
+    branch: int | None = None,
 ) -> Opened:
-    """Open or resume a conversation; nothing is written, and the engine is not started yet."""
+    """Open or resume a conversation, on its head unless a branch is named.
+
+    Nothing is written, and the engine is not started yet.
+    """
     if dialect not in DIALECTS:
         raise SessionError(f"there is no dialect {dialect!r}: use 'openai' or 'anthropic'.")
     check_texts(session_id=session_id, model=model, provider=provider, base_url=base_url, system=system, owner=owner)
@@ -174,7 +178,7 @@ def open_session(
         **_routing(settings, engine, chosen, route, llm),
     )
     conversation = Conversation(
-        Branch(kept, key, owner),
+        Branch(kept, key, owner, branch),
         host,
         route=route,
         dialect=dialect,

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
-from leporello.errors import StaleWindowError, StoreError
+from leporello.errors import StaleTipError, StaleWindowError, StoreError
 from leporello.messages import role_of, text_of
 from leporello.session.entries import load
 from leporello.session.window import Source, entry_of
@@ -50,6 +50,11 @@ class Persistence:
         """What was taken back, from and to, that the store does not know of yet."""
         self.newest: Source | None = None
         """What was said last, if that is known."""
+        self.tip: str | None = None
+        """The message behind which the next one is stored, on a fork if the branch has gone on; None: at its end.
+
+        "" is a branch on which nothing was said yet.
+        """
         self.journalled = 0
         """How many entries the store's window has."""
         self._items = 0
@@ -113,12 +118,17 @@ class Persistence:
             self.store(window, [said])
             self.write(window, upto, row)
             return
-        written, upto = self._row(window, upto, row)
-        self.store(window, [said], written)
+        written, until = self._row(window, upto, row)
+        try:
+            self.store(window, [said], written)
+        except StaleTipError:
+            self.fork_behind_tip()
+            written, until = self._row(window, upto, row)
+            self.store(window, [said], written)
         if self.waiting:
             self.unwritten.append(row)
         else:
-            self._note(written, upto)
+            self._note(written, until)
 
     def newest_said(self) -> Source | None:
         """Return what was said last, also when a fold has taken it out of the window; None when that is not known."""
@@ -140,6 +150,14 @@ class Persistence:
             if self._try(partial(self._fork_before, first.id or "")) is None:
                 break
             self.withdrawn.pop(0)
+
+    def fork_behind_tip(self) -> None:
+        """Fork the branch behind the tip, or begin a new root where nothing was said before."""
+        store, conversation = self.branch.store, self.branch.conversation
+        if self.tip:
+            self._switch(store.fork(conversation, behind=self.tip, head=False, **self.branch.here))
+        else:
+            self._switch(store.begin_root(conversation, owner=self.branch.owner))
 
     def unstored_turn(self, window: Window) -> list[Entry]:
         """Return the newest turn that waits for the store and was not taken back, unless the window shows it."""
@@ -219,10 +237,29 @@ class Persistence:
     # one step on the store each
 
     def _append(self, said: Sequence[Source], row: Request | None) -> tuple[str, ...]:
+        """Store messages behind the tip; if something else was said there meanwhile, on a fork of their own.
+
+        Raises StaleTipError when there is a row of the journal: it speaks of the window of another branch then.
+        """
         messages, prompt = [one.message for one in said], said[0].prompt
-        return self.branch.store.append(
-            self.branch.conversation, messages, request=row, prompt=prompt, **self.branch.here
-        )
+        known = {n: one.known for n, one in enumerate(said) if one.known}
+        append = partial(self.branch.store.append, self.branch.conversation, messages, prompt=prompt, known=known)
+        if self.tip is None or prompt:
+            return append(request=row, **self.branch.here)
+        try:
+            ids = append(request=row, behind=self.tip, **self.branch.here)
+        except StaleTipError:
+            if row is not None:
+                raise
+            self.fork_behind_tip()
+            ids = append(behind=self.tip, **self.branch.here)
+        self.tip = ids[-1]
+        return ids
+
+    def _switch(self, number: int) -> None:
+        """Turn to another branch, which begins with a window of its own: the next row writes all of it."""
+        self.branch.switch(number)
+        self.journalled = self._items = 0
 
     def _newest_id(self) -> str | None:
         return self.branch.store.newest(self.branch.conversation, **self.branch.here)
@@ -231,8 +268,7 @@ class Persistence:
         first = self.branch.get([id_]).get(id_)
         if first is not None and not first.superseded:
             number = self.branch.store.fork(self.branch.conversation, before=first.id, **self.branch.here)
-            self.branch.switch(number)
-            self.journalled = self._items = 0  # the fork begins with a window of its own: the next row writes all of it
+            self._switch(number)
         return True
 
     def _pinned(self) -> list[Stored]:

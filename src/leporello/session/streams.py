@@ -42,6 +42,11 @@ class Stream:
         elif not isinstance(kind, str):
             self._strange = chunk
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether all of the answer has come; a count may follow."""
+        return bool(self._anthropic.finish or self._openai.finish)
+
     def answer(self, *, complete: bool) -> Answered | None:
         """Return the answer as far as it came; None when nothing came."""
         if complete and self._strange is not None and not self._openai.begun and not self._anthropic.begun:

@@ -20,11 +20,15 @@ NOT_SENT = frozenset({"timestamp", "annotations"})  # fields that are kept, but 
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class Source:
-    """A message that somebody said, and its id once it is stored; `prompt` when it replaces the system prompt."""
+    """A message that somebody said, and its id once it is stored; `prompt` when it replaces the system prompt.
+
+    `known` are the hashes by which a client's history up to it is recognised.
+    """
 
     message: Message
     id: str | None = None
     prompt: bool = False
+    known: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)

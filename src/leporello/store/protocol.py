@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from leporello.messages import Message
     from leporello.store.records import (
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
         Finding,
         Ingested,
         Job,
+        KnownPlace,
         Level,
         Node,
         PurgeStatus,
         Request,
+        Revision,
         SearchFilter,
         Stored,
         Window,
@@ -66,13 +68,20 @@ class Store(Protocol):
         conversation: str,
         *,
         before: str | None = None,
+        behind: str | None = None,
         owner: str = "",
         branch: int | None = None,
         head: bool = True,
     ) -> int:
-        """Make a branch that shares everything before a message with its parent, and return its number.
+        """Make a branch that shares everything before or up to a message with its parent, and return its number.
 
         None: everything. Nothing is copied. With `head` the conversation is resumed on it from now on.
+        """
+
+    def begin_root(self, conversation: str, *, owner: str = "") -> int:
+        """Make a branch that shares nothing with the others, and return its number; it is the head from now on.
+
+        In a conversation in which nothing was said that is its first branch.
         """
 
     def head(self, conversation: str, *, owner: str = "") -> int:
@@ -98,12 +107,33 @@ class Store(Protocol):
         branch: int | None = None,
         request: Request | None = None,
         prompt: bool = False,
+        behind: str | None = None,
+        known: Mapping[int, Sequence[bytes]] | None = None,
     ) -> tuple[str, ...]:
         """Append messages to a branch, for a host that knows what is new; returns their ids.
 
         `request` is the row of the journal that they answer: it is written together with them, or not at all. With
         `prompt` they are the system prompt from now on; else only system messages that nothing precedes belong to it.
+        `known` has the hashes by which a client's history up to a message is recognised, by its index. With `behind`
+        the branch must end with that message, else `StaleTipError` is raised.
         """
+
+    def revise(
+        self, conversation: str, revisions: Sequence[Revision], *, owner: str = "", branch: int | None = None
+    ) -> tuple[str | None, ...]:
+        """Change what was said on a branch, all at once; returns the ids, None for what could not be changed.
+
+        Only messages that the branch does not share with the one that it was forked from can be changed.
+        """
+
+    def known(self, hashes: Sequence[bytes], *, owner: str = "") -> list[KnownPlace]:
+        """Return the places of the first of these hashes that is known; those that nothing was said behind come first.
+
+        Places that were deleted or replaced since are left out.
+        """
+
+    def remember(self, conversation: str, id: str, hashes: Sequence[bytes], *, owner: str = "") -> None:  # noqa: A002 - its name
+        """Note that a client's history reached a message that is stored already."""
 
     def ingest(
         self,

@@ -25,6 +25,26 @@ WindowItem: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True)
+class KnownPlace:
+    """A message that a client's history with this hash ends with; `is_tip` when nothing stands behind it."""
+
+    hash: bytes
+    conversation: str
+    branch: int
+    id: str
+    is_tip: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Revision:
+    """A change of what was said: a message in the place of another one (`of`), behind it, or that one moved last."""
+
+    kind: Literal["replace", "insert", "move"]
+    of: str
+    message: Message
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stored:
     """A message as it is kept: `id` is short and stable ("m12"), `seq` the order of arrival, `place` the live order."""
 

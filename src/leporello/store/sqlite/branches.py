@@ -41,11 +41,12 @@ class Branches(Part):
         conversation: str,
         *,
         before: str | None = None,
+        behind: str | None = None,
         owner: str = "",
         branch: int | None = None,
         head: bool = True,
     ) -> int:
-        """Make a branch that shares everything before a message with its parent, and return its number.
+        """Make a branch that shares everything before or up to a message with its parent, and return its number.
 
         None: everything. Nothing is copied. With `head` the conversation is resumed on it from now on.
         """
@@ -56,7 +57,20 @@ class Branches(Part):
             place = _last_place(connection, found, path)
             if before is not None:
                 place = _place_before(connection, found, path, before, self._db.place)
+            elif behind is not None:
+                place = _place_of(connection, found, path, behind, self._db.place)
             return fork_at(connection, found, on, place, self._clock(), head=head)
+
+    def begin_root(self, conversation: str, *, owner: str = "") -> int:
+        """Make a branch that shares nothing with the others, and return its number; it is the head from now on.
+
+        In a conversation in which nothing was said that is its first branch.
+        """
+        with self._db.write() as connection:
+            found = opened(connection, conversation, owner, self._clock())
+            if next(rows_on(connection, found.id, path_of(connection, found.id, ROOT), "id", limit=1), None) is None:
+                return ROOT
+            return begin_root(connection, found, self._clock())
 
     def head(self, conversation: str, *, owner: str = "") -> int:
         """Return the branch on which a conversation is resumed."""
@@ -187,16 +201,22 @@ def _last_place(connection: sqlite3.Connection, found: Conversation, path: Branc
 
 def _place_before(connection: sqlite3.Connection, found: Conversation, path: BranchPath, id_: str, store: str) -> float:
     """Return the place of the message before another one on a path."""
+    place = _place_of(connection, found, path, id_, store)
+    before = next(
+        rows_on(connection, found.id, path, "place", " AND place < ?", (place,), newest_first=True, limit=1), None
+    )
+    return float(before[0]) if before else float("-inf")
+
+
+def _place_of(connection: sqlite3.Connection, found: Conversation, path: BranchPath, id_: str, store: str) -> float:
+    """Return the place of a message on a path."""
     row = connection.execute(
         "SELECT branch, place, seq, gone FROM messages WHERE id = ? AND conversation = ? AND kind = 0",
         (number_of(id_, "m"), found.id),
     ).fetchone()
     if row is None or not is_on(path, *row):
         raise StoreError(f"the message {id_} is not on this branch.", place=store)
-    before = next(
-        rows_on(connection, found.id, path, "place", " AND place < ?", (row[1],), newest_first=True, limit=1), None
-    )
-    return float(before[0]) if before else float("-inf")
+    return float(row[1])
 
 
 def _described(

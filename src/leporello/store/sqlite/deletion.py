@@ -54,6 +54,7 @@ _ROWS_BESIDE: Final = {
     "handed_out": "branch",
     "leases": "branch",
     "pins": "message",
+    "known": "hash",
     "branches": "id",
 }
 """What is kept beside messages and nodes, and the column that tells the rows of one conversation apart."""
@@ -250,6 +251,9 @@ def hide_range(
             (hidden.id, found.id, *numbers),
         )
     connection.execute(f"DELETE FROM pins WHERE conversation = ? AND message {within}", (found.id, *numbers))
+    connection.executemany(
+        "DELETE FROM known WHERE conversation = ? AND seq = ?", [(found.id, seq) for seq, *_ in rows]
+    )
     connection.execute("UPDATE conversations SET revision = revision + 1 WHERE id = ?", (found.id,))
     return hidden
 

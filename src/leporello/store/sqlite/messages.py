@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, TypeVar
 
+from leporello.errors import StaleTipError
 from leporello.messages import fingerprint, leading_systems
 from leporello.store.reconcile.match import full_plan
 from leporello.store.reconcile.quick import RUN, extended, quick_plan, remembered
@@ -14,6 +15,7 @@ from leporello.store.sqlite.branch_path import path_of, rows_on
 from leporello.store.sqlite.branches import begin_root, fork_at, goes_on, known_branch, newest_branches, set_head
 from leporello.store.sqlite.history import SQLiteHistory
 from leporello.store.sqlite.reading import load
+from leporello.store.sqlite.recognition import note_known
 from leporello.store.sqlite.renumber import renumber
 from leporello.store.sqlite.rows import (
     NEW,
@@ -33,7 +35,7 @@ from leporello.store.sqlite.writing import are_named, call_names, insert, prepar
 if TYPE_CHECKING:
     import sqlite3
     from collections import OrderedDict
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from leporello.messages import Message
     from leporello.store.reconcile.known import Origins, Plan
@@ -65,12 +67,16 @@ class Messages(Part):
         branch: int | None = None,
         request: Request | None = None,
         prompt: bool = False,
+        behind: str | None = None,
+        known: Mapping[int, Sequence[bytes]] | None = None,
     ) -> tuple[str, ...]:
         """Append messages to a branch, for a host that knows what is new; returns their ids.
 
         `request` is the row of the journal that they answer: it is written together with them, or not at all. A branch
         becomes the head when a user goes on behind an answer on it. With `prompt` they are the system prompt from now
-        on; else only system messages that nothing precedes belong to it.
+        on; else only system messages that nothing precedes belong to it. `known` has the hashes by which a client's
+        history up to a message is recognised, by its index. With `behind` the branch must end with that message, else
+        `StaleTipError` is raised.
         """
         key, called = (owner, conversation), call_names(messages)
         tools = self._called.get(key, {}) | called
@@ -82,21 +88,28 @@ class Messages(Part):
             on = known_branch(connection, found, branch, self._db.place)
             history = SQLiteHistory(connection, found.id, on)
             newest = history.newest(1)
+            if behind is not None and (newest[0].id if newest else None) != number_of(behind, "m"):
+                raise StaleTipError(behind, self._db.place)
             place = newest[0].place if newest else 0.0
             if on != found.head and goes_on(connection, found.id, on, [row.seen.role for row in prepared]):
                 set_head(connection, found.id, on)
             count = len(messages) if prompt else 0 if newest else leading_systems(messages)
             systems = {row.seen.fingerprint: row for row in prepared[:count]}
-            known = history.systems(systems)
-            new = {mark: row for mark, row in systems.items() if mark not in known}
+            prompts = history.systems(systems)
+            new = {mark: row for mark, row in systems.items() if mark not in prompts}
             rows: list[tuple[Prepared, float | None]] = [(row, None) for row in new.values()]
             rows += [(row, place + 1 + n) for n, row in enumerate(prepared[count:])]
             numbers = insert(connection, found, rows, self._clock(), on)
+            if known:
+                first = found.next_seq + len(new) - count
+                note_known(
+                    connection, found.id, on, [(h, first + n) for n, found_by in known.items() for h in found_by]
+                )
             if request is not None:
                 write_request(connection, found.id, request, self._clock(), on)
             version = by_number(connection, found.id).version
-        known |= dict(zip(new, numbers, strict=False))
-        stored = [*(known[row.seen.fingerprint] for row in prepared[:count]), *numbers[len(new) :]]
+        prompts |= dict(zip(new, numbers, strict=False))
+        stored = [*(prompts[row.seen.fingerprint] for row in prepared[:count]), *numbers[len(new) :]]
         reading = self._readings.get((*key, on))
         if reading and reading.version == found.version:
             seen = [row.seen._replace(system=n < count) for n, row in enumerate(prepared)]

@@ -146,7 +146,7 @@ def _hide_branches(
     rows = connection.execute(f"SELECT id FROM messages WHERE {within} AND kind = 0", (found.id, *gone)).fetchall()
     numbers = [number for (number,) in rows]
     hidden = hide_range(connection, found, numbers, TOO_OLD, now) if numbers else None
-    for table in ("windows", "handed_out", "leases"):
+    for table in ("windows", "handed_out", "leases", "known"):
         connection.execute(f"DELETE FROM {table} WHERE {within}", (found.id, *gone))
     connection.execute(
         f"DELETE FROM branches WHERE conversation = ? AND id IN ({placeholders(gone)})", (found.id, *gone)

@@ -16,6 +16,8 @@ from leporello.store.sqlite.leases import Leases
 from leporello.store.sqlite.maintenance import Maintenance
 from leporello.store.sqlite.messages import Messages
 from leporello.store.sqlite.nodes import Nodes
+from leporello.store.sqlite.recognition import Recognition
+from leporello.store.sqlite.revision import Revisions
 from leporello.store.sqlite.transcript import Transcript
 from leporello.store.sqlite.windows import Windows
 
@@ -27,7 +29,19 @@ if TYPE_CHECKING:
 
 
 class SQLiteStore(
-    Conversations, Branches, Messages, Transcript, Nodes, Windows, Artifacts, Leases, Index, Maintenance, ImportExport
+    Conversations,
+    Branches,
+    Messages,
+    Recognition,
+    Revisions,
+    Transcript,
+    Nodes,
+    Windows,
+    Artifacts,
+    Leases,
+    Index,
+    Maintenance,
+    ImportExport,
 ):
     """Conversations in a SQLite file, or in memory when `path` is None."""
 

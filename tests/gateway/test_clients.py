@@ -6,77 +6,26 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.gateway.serving import Bench, served
 
-from leporello.config import Config
 from leporello.errors import StoreError
-from leporello.gateway.dialogue import Asked, Dialogue
 from leporello.gateway.errors import Refused
-from leporello.gateway.history import hear
-from leporello.gateway.house import House
-from leporello.session.answers import read_answer
-from leporello.store import open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from leporello.gateway.live import Live
-    from leporello.store import Store
+    from leporello.gateway.client_session import ClientSession
 
 HI = [{"role": "user", "content": "hi"}]
 
 
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-class Bench:
-    """A shelf with a clock that a test sets."""
-
-    def __init__(self, store: Store, most_open: int = 512) -> None:
-        self.clock = Clock()
-        self.house = House(Config.from_mapping({"windows": {"m": 16_000}}), store, engine_options={"llm": None})
-        self.shelf = self.house.shelf
-        self.shelf._clock = self.clock
-        self.shelf._most_open = most_open
-
-    async def claim(self, talk: list[dict[str, Any]], name: str = "") -> Live:
-        return await self.shelf.claim(hear(talk), owner="", dialect="openai", family=name, model="m")
-
-    async def turn(self, talk: list[dict[str, Any]], name: str = "") -> str:
-        """Serve one turn, as a request does."""
-        live = await self.claim(talk, name)
-        heard = hear(talk)
-        asked = Asked(systems=[], new=heard.after(live.known.count), tools=[], model="m")
-        await live.call(Dialogue.take, asked)
-        answer = read_answer(
-            {"choices": [{"message": {"role": "assistant", "content": "yes"}, "finish_reason": "stop"}]}
-        )
-        await live.call(Dialogue.record, answer)
-        talk.append({"role": "assistant", "content": "yes"})
-        live.known.count, live.known.mark = len(talk), hear(talk).marks[-1]
-        await self.shelf.note(live)
-        self.shelf.release(live)
-        return live.known.key
-
-
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[..., None]:
-    """Run a story on a shelf, and end it properly."""
+    """Run a story on the conversations of a gateway, and end it properly."""
 
-    def runner(story: Callable[[Bench], Coroutine[Any, Any, None]], **options: Any) -> None:
-        async def whole() -> None:
-            store = open_store(tmp_path / "shelf.db")
-            bench = Bench(store, **options)
-            async with bench.house.open():
-                await story(bench)
-            store.close()
-
-        asyncio.run(whole())
+    def runner(story: Callable[[Bench], Coroutine[Any, Any, None]], **bounds: Any) -> None:
+        served(tmp_path, story, **bounds)
 
     return runner
 
@@ -86,16 +35,16 @@ def test_an_idle_conversation_ends_and_goes_on(run: Callable[..., None]) -> None
         talk = list(HI)
         name = await bench.turn(talk)
         bench.clock.now += 59
-        assert await bench.shelf.expire(60) == 0
+        assert await bench.clients.expire(60) == 0
         bench.clock.now += 1
-        assert await bench.shelf.expire(60) == 1
-        info = bench.house.store.info(name)
+        assert await bench.clients.expire(60) == 1
+        info = bench.store.info(name)
         assert info is not None
         assert info.ended is not None
-        assert bench.shelf.open == 0
+        assert bench.clients.open == 0
         talk.append({"role": "user", "content": "are you still there?"})
         assert await bench.turn(talk) == name
-        info = bench.house.store.info(name)
+        info = bench.store.info(name)
         assert info is not None
         assert (info.ended, info.messages) == (None, 4)
 
@@ -104,10 +53,10 @@ def test_an_idle_conversation_ends_and_goes_on(run: Callable[..., None]) -> None
 
 def test_a_busy_one_does_not_end(run: Callable[..., None]) -> None:
     async def story(bench: Bench) -> None:
-        live = await bench.claim(HI)
+        claim = await bench.claim(HI)
         bench.clock.now += 10_000
-        assert await bench.shelf.expire(60) == 0
-        bench.shelf.release(live)
+        assert await bench.clients.expire(60) == 0
+        bench.clients.release(claim.client)
 
     run(story)
 
@@ -120,7 +69,7 @@ def test_a_request_for_one_that_is_ending_waits(run: Callable[..., None]) -> Non
         name = await bench.turn(talk)
         talk.append({"role": "user", "content": "wait!"})
         bench.clock.now += 100
-        _, served = await asyncio.gather(bench.shelf.expire(60), bench.turn(talk))
+        _, served = await asyncio.gather(bench.clients.expire(60), bench.turn(talk))
         assert served == name
 
     run(story)
@@ -133,8 +82,8 @@ def test_room_is_made_by_the_one_that_was_used_least_recently(run: Callable[...,
         for talk in talks:
             bench.clock.now += 1
             names.append(await bench.turn(talk))
-            assert bench.shelf.open <= 2
-        ended = {info.key for info in bench.house.store.conversations() if info.ended is not None}
+            assert bench.clients.open <= 2
+        ended = {info.key for info in bench.store.conversations() if info.ended is not None}
         assert ended == set(names[:2])
 
     run(story, most_open=2)
@@ -146,10 +95,10 @@ def test_one_that_is_deleted_is_not_found_again(run: Callable[..., None]) -> Non
         name = await bench.turn(talk)
         busy = await bench.claim([*talk, {"role": "user", "content": "x"}])
         with pytest.raises(Refused, match="running"):
-            await bench.shelf.forget("", name)
-        bench.shelf.release(busy)
-        await bench.shelf.forget("", name)
-        bench.house.store.delete(name)
+            await bench.clients.forget("", name)
+        bench.clients.release(busy.client)
+        await bench.clients.forget("", name)
+        bench.store.delete(name)
         talk.append({"role": "user", "content": "and now?"})
         assert await bench.turn(talk) != name
 
@@ -157,13 +106,41 @@ def test_one_that_is_deleted_is_not_found_again(run: Callable[..., None]) -> Non
 
 
 def test_of_many_equal_ones_each_is_found_once(run: Callable[..., None]) -> None:
+    """Twelve people say the same, all at first and then one after the other: nobody is led to a stranger's words."""
+
     async def story(bench: Bench) -> None:
-        talks = [list(HI) for _ in range(5)]
-        names = {await bench.turn(talk) for talk in talks[:1]}
-        lives = [await bench.claim(HI) for _ in range(4)]
-        assert len({live.known.key for live in lives} | names) == 5
-        for live in lives:
-            bench.shelf.release(live)
+        talks = [list(HI) for _ in range(12)]
+        names = {await bench.turn(talk) for talk in talks}
+        assert len(names) == 12
+        for talk in talks[:10]:  # those who go on make it harder to find those who have not yet
+            await bench.say(talk, "on")
+        assert {await bench.say(talk, f"I am {number}") for number, talk in enumerate(talks)} == names
+        assert {info.branches for info in bench.store.conversations()} == {1}
+
+    run(story)
+
+
+def test_requests_at_the_same_time_behind_one_answer_are_branches(run: Callable[..., None]) -> None:
+    async def story(bench: Bench) -> None:
+        talk = list(HI)
+        name = await bench.turn(talk)
+        claims = [await bench.claim([*talk, {"role": "user", "content": f"{n}"}]) for n in range(3)]
+        assert {claim.client.address.conversation for claim in claims} == {name}
+        assert {claim.client.address.branch for claim in claims} == {1, 2, 3}
+        for claim in claims:
+            bench.clients.release(claim.client)
+
+    run(story)
+
+
+def test_two_that_begin_a_conversation_of_one_name_are_two_roots_of_it(run: Callable[..., None]) -> None:
+    async def story(bench: Bench) -> None:
+        talks = [[{"role": "user", "content": f"I am {number}"}] for number in range(2)]
+        assert set(await asyncio.gather(*(bench.turn(talk, name="one") for talk in talks))) == {"one"}
+        for number, talk in enumerate(talks):
+            assert await bench.say(talk, f"and on {number}", name="one") == "one"
+        (info,) = bench.store.conversations()
+        assert (info.branches, info.messages + info.superseded) == (2, 8)
 
     run(story)
 
@@ -173,7 +150,7 @@ def test_one_whose_client_left_while_it_was_opened_is_free(run: Callable[..., No
         talk = list(HI)
         name = await bench.turn(talk)
         bench.clock.now += 100
-        await bench.shelf.expire(60)
+        await bench.clients.expire(60)
         talk.append({"role": "user", "content": "I have no time"})
         impatient = asyncio.ensure_future(bench.claim(talk))
         await asyncio.sleep(0)  # it has begun
@@ -190,17 +167,17 @@ def test_one_that_could_not_be_opened_is_found_again(run: Callable[..., None]) -
         talk = list(HI)
         name = await bench.turn(talk)
         bench.clock.now += 100
-        await bench.shelf.expire(60)
+        await bench.clients.expire(60)
         talk.append({"role": "user", "content": "try again"})
-        opener = bench.shelf._opener
+        opener = bench.clients._opener
 
-        def broken(*_: Any) -> Dialogue:
+        def broken(*_: Any) -> ClientSession:
             raise StoreError("the disk is gone.")
 
-        bench.shelf._opener = broken
+        bench.clients._opener = broken
         with pytest.raises(StoreError):
             await bench.claim(talk)
-        bench.shelf._opener = opener
+        bench.clients._opener = opener
         assert await bench.turn(talk) == name
 
     run(story)

@@ -1,0 +1,130 @@
+"""Conversations that are held ready, each with a thread of its own: how many, for how long, and which make room."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+
+from leporello.errors import LeporelloError
+from leporello.messages.visible import one_line
+from leporello.redact import logger
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MOST_BYTES: Final = 64 * 1024 * 1024
+"""How much text a pool holds, a few conversations as long as the longest windows or many short ones."""
+
+_log = logger("leporello.gateway")
+
+
+class Held(Protocol):
+    """A conversation that is held ready."""
+
+    used: float
+    """When it was used last."""
+
+    @property
+    def owner(self) -> str:
+        """Whose it is."""
+
+    @property
+    def weight(self) -> int:
+        """How many bytes it holds, about."""
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is running in it."""
+
+    async def close(self) -> None:
+        """End it properly."""
+
+
+K = TypeVar("K")
+HeldT = TypeVar("HeldT", bound=Held)
+
+
+class Pool(Generic[K, HeldT]):
+    """Conversations by their place in the store; use it from the event loop."""
+
+    def __init__(
+        self, *, most_open: int, most_bytes: int = MOST_BYTES, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._most_open = most_open
+        self._most_bytes = most_bytes
+        self._clock = clock
+        self._held: dict[K, HeldT] = {}
+        self._closing: dict[K, asyncio.Future[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(list(self._held))
+
+    def get(self, key: K) -> HeldT | None:
+        """Return a conversation that is held ready, or None."""
+        return self._held.get(key)
+
+    def put(self, key: K, one: HeldT) -> None:
+        """Hold a conversation ready."""
+        one.used = self._clock()
+        self._held[key] = one
+
+    def remove(self, key: K, one: HeldT) -> None:
+        """Hold a conversation no longer, as it is."""
+        if self._held.get(key) is one:
+            del self._held[key]
+
+    async def closed(self, key: K) -> None:
+        """Wait until a conversation that is being ended has ended."""
+        if key in self._closing:
+            await asyncio.shield(self._closing[key])
+
+    async def close(self, key: K) -> None:
+        """End a conversation; one that cannot be ended properly is let go."""
+        one = self._held.pop(key, None)
+        if one is None:
+            return
+        self._closing[key] = asyncio.ensure_future(one.close())
+        try:
+            await asyncio.shield(self._closing[key])
+        except LeporelloError as error:
+            _log.warning("a conversation could not be ended properly: %s", one_line(str(error)))
+        finally:
+            del self._closing[key]
+
+    async def close_all(self) -> None:
+        """End all conversations."""
+        for key in self:
+            await self.close(key)
+
+    async def expire(self, idle: float) -> int:
+        """End the conversations that were not used for so many seconds; returns how many."""
+        now = self._clock()
+        old = [key for key, one in self._held.items() if not one.busy and now - one.used >= idle]
+        for key in old:
+            await self.close(key)
+        await self.make_room(0)
+        return len(old)
+
+    async def make_room(self, more: int = 1) -> None:
+        """Let conversations go until so many more may be held: the oldest ones of the key that holds most."""
+        while shares := self._shares_beyond(more):
+            idle = [(key, one) for key, one in self._held.items() if not one.busy]
+            if not idle:
+                return
+            largest = max((one.owner for _, one in idle), key=shares.__getitem__)
+            oldest = min((item for item in idle if item[1].owner == largest), key=lambda item: item[1].used)
+            await self.close(oldest[0])
+
+    def _shares_beyond(self, more: int) -> Counter[str]:
+        """Return how much each key has of what there is too much of: conversations or bytes; nothing if of neither."""
+        if len(self._held) + more > self._most_open:
+            return Counter(one.owner for one in self._held.values())
+        held: Counter[str] = Counter()
+        for one in self._held.values():
+            held[one.owner] += one.weight
+        return held if held.total() > self._most_bytes else Counter()

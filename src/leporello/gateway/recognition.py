@@ -1,0 +1,92 @@
+"""Which conversation a request goes on with: a look-up in the store, with no memory of its own.
+
+A client says nothing but its whole history. In this order:
+
+1. the longest history that was served before and that the request begins with; one that nothing was said behind first,
+2. where an answer stands behind that, the newest answers by themselves, as they were recorded from a provider: the
+   client has changed or trimmed what stands before them, which is compared message by message then
+   (`leporello.session.rewriting`),
+3. a name in the header makes it the conversation of that name, with a new root where it shares nothing with it; without
+   a name a request joins only behind an answer that was recorded: two who begin with "hi" stay apart, and so do the
+   tasks of an app that all begin with the same example. Only a request that failed is the same one when it comes again.
+
+What is said behind a message that is not the newest of its branch goes on on a fork.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from leporello.messages import spoken
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leporello.gateway.history import History
+    from leporello.store import KnownPlace, Store
+
+_MOST_ANSWERS: Final = 6  # that are looked up by themselves
+_DISTINCT: Final = 80  # characters: an answer of this length is not given twice by chance
+_SEVERAL: Final = 4  # shorter answers that together are as good as a distinct one
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recognised:
+    """Where a request goes on: behind one of these places, the best first; nowhere when there are none.
+
+    `count` messages of its history stand there already; with `rewritten` told differently, perhaps.
+    """
+
+    places: Sequence[KnownPlace] = ()
+    count: int = 0
+    rewritten: bool = False
+
+
+def recognise(store: Store, history: History, *, owner: str, named: bool) -> Recognised:
+    """Look up where a request goes on."""
+    hashes = history.hashes
+    places = store.known(hashes[::-1], owner=owner)
+    count = hashes.index(places[0].hash) + 1 if places else 0
+    if any(answer > count for answer in history.answers):
+        found = _by_answers(store, history, count, owner, named=named)
+        if found is not None:
+            return found
+    if places and not places[0].is_tip:
+        return _waiting(store, history, count, owner) or Recognised(places=places, count=count)
+    if places:
+        return Recognised(places=places, count=count)
+    again = () if named else [place for place in store.known([history.unanswered], owner=owner) if place.is_tip]
+    return Recognised(places=again, count=len(hashes) if again else 0)
+
+
+def _waiting(store: Store, history: History, count: int, owner: str) -> Recognised | None:
+    """Return where nothing was said yet behind the newest answer of a known history; None when there is no such place.
+
+    Several people may say the same: who says it again is taken for the next of them, before it counts as asking again.
+    """
+    newest = max((answer for answer in history.answers if answer <= count), default=0)
+    if not newest or newest == count:
+        return None
+    tips = [place for place in store.known([history.hashes[newest - 1]], owner=owner) if place.is_tip]
+    return Recognised(places=tips, count=newest) if tips else None
+
+
+def _by_answers(store: Store, history: History, count: int, owner: str, *, named: bool) -> Recognised | None:
+    """Return where the newest recorded answer stands that a request holds behind its known beginning."""
+    found: list[tuple[int, list[KnownPlace]]] = []
+    for answer in [number for number in reversed(history.answers) if number > count][:_MOST_ANSWERS]:
+        places = store.known([history.alone(history.at(answer))], owner=owner)
+        if places:
+            found.append((answer, places))
+    if not found:
+        return None
+    newest, candidates = found[0]
+    sure = [place for place in candidates if named or _is_sure(history, found, place)]
+    return Recognised(places=sure, count=newest, rewritten=True) if sure else None
+
+
+def _is_sure(history: History, found: Sequence[tuple[int, list[KnownPlace]]], place: KnownPlace) -> bool:
+    """Tell whether the answers that were found in the conversation of a place are not there by chance."""
+    same = [answer for answer, places in found if any(one.conversation == place.conversation for one in places)]
+    return len(same) >= _SEVERAL or sum(len(spoken(history.at(answer))) for answer in same) >= _DISTINCT

@@ -1,0 +1,37 @@
+"""What a message says, however a client writes it: the form in which histories are compared.
+
+A client sends back what it got, but not letter for letter: its package leaves fields out, writes content as text or as
+parts, strips white space, writes arguments anew, names calls differently, sets cache marks or the detail of an image.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Final
+
+from leporello.messages.identity import fingerprint
+from leporello.messages.types import THINKING_TYPES, Message, Part, parts_of, role_of, text_of, tool_calls_of
+
+_NO_PART: Final = THINKING_TYPES | {"text"}
+
+
+def spoken(message: Message) -> str:
+    """Return who speaks, the words, the calls and what else there is, the same for all the ways of writing it."""
+    said = f"{role_of(message)}\0{text_of(message).strip()}"
+    if isinstance(message.get("content"), str) and "tool_calls" not in message:
+        return said
+    calls = [[call.name, call.arguments or call.raw] for call in tool_calls_of(message)]
+    parts = [_shown(part) for part in parts_of(message) if str(part.get("type")) not in _NO_PART]
+    return f"{said}\0{_json([calls, parts])}" if calls or parts else said
+
+
+def _shown(part: Part) -> str:
+    """Return a part that is no text: an image is the same one whatever its detail."""
+    image = part.get("image_url")
+    if isinstance(image, dict):
+        part = {**part, "image_url": {key: value for key, value in image.items() if key != "detail"}}
+    return fingerprint(part)
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, sort_keys=True, separators=(",", ":"), default=str)

@@ -1,0 +1,181 @@
+"""A client's list that tells the conversation differently than the window does: what it changed is taken over.
+
+Clients take a reminder out of an older message, write the time into the first one, clear outputs, trim their head, or
+move a block of files to the end. Only what stands in the window word by word is compared: what is folded stays so.
+
+- what the window has and the list has not stays: the client trimmed it, or never saw it
+- a message in the place of another one replaces it; an output that got shorter was cleared, and stays
+- what the list has more is inserted
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import TYPE_CHECKING
+
+from leporello.messages import copied, is_system, role_of, spoken, text_of, tool_calls_of
+from leporello.session.window import Source, entry_of
+from leporello.store import Revision
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from leporello.messages import Message
+    from leporello.session.conversation import Conversation
+    from leporello.session.window import Entry, Window
+
+WHY = "the client changed its history"
+_FRONT = -1  # in front of everything that was said
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Change:
+    """A message of the list in the place of an entry of the window, or behind it."""
+
+    at: int
+    message: Message
+    replaces: bool
+
+
+def follow(conversation: Conversation, listed: Sequence[Message]) -> None:
+    """Take over what a client's list, which ends with the newest answer of the window, tells differently."""
+    window = conversation.window
+    start = _first_word_by_word(window)
+    names = conversation.attempt(conversation.engine.merged_tools, (), default=((), frozenset()))[1]
+    hidden = _hidden_calls(window, names)
+    shown = [at for at in range(start, len(window)) if _is_compared(window.entries[at], names, hidden)]
+    said = [message for message in listed if not is_system(message)]
+    changes = list(_changes(window, shown, said, folded=start > window.systems()))
+    if changes:
+        _carry_out(conversation, changes)
+
+
+def add(
+    conversation: Conversation, listed: Sequence[Message], new: Sequence[Message], known: Sequence[bytes] = ()
+) -> None:
+    """Add what a client's list has behind the part that the window shows; what it only moved there is moved, too."""
+    window = conversation.window
+    kept = {spoken(message) for message in listed}
+    shown = {
+        spoken(entry.sources[0].message): entry
+        for entry in window.entries[_first_word_by_word(window) :]
+        if len(entry.sources) == 1 and not is_system(entry.message)
+    }
+    waiting: list[Message] = []
+    for message in new:
+        said = spoken(message)
+        entry = None if said in kept else shown.pop(said, None)
+        if entry is None or not _can_move(conversation, entry):
+            waiting.append(message)
+            continue
+        conversation.add(waiting)
+        waiting = []
+        _move_to_end(conversation, entry)
+    conversation.add(waiting, known)
+
+
+def _can_move(conversation: Conversation, entry: Entry) -> bool:
+    """Tell whether what an entry shows could be put at the end of the branch."""
+    branch, id_ = conversation.branch, entry.id
+    if id_ is None or id_ == conversation.persistence.tip:
+        return False
+    move = Revision(kind="move", of=id_, message=entry.sources[0].message)
+    return branch.store.revise(branch.conversation, [move], **branch.here) == (id_,)
+
+
+def _move_to_end(conversation: Conversation, entry: Entry) -> None:
+    at = conversation.window.entries.index(entry)
+    conversation.replace(at, [*conversation.window.entries[at + 1 :], entry], WHY)
+    conversation.persistence.tip = entry.id
+
+
+def _first_word_by_word(window: Window) -> int:
+    """Return where the window begins to show what was said, behind the last entry that an engine wrote."""
+    written = (
+        at for at in range(len(window) - 1, -1, -1) if window.entries[at].is_block or window.entries[at].is_summary
+    )
+    return max(next(written, -1) + 1, window.systems())
+
+
+def _is_compared(entry: Entry, names: frozenset[str], hidden: set[str]) -> bool:
+    """Tell whether a client knows what an entry shows: not the calls of the engine's tools, and their results."""
+    if len(entry.sources) != 1 or is_system(entry.message):
+        return False
+    if entry.role == "tool":
+        return str(entry.message.get("tool_call_id")) not in hidden
+    calls = tool_calls_of(entry.message) if names else ()
+    return not (calls and all(call.name in names for call in calls))
+
+
+def _hidden_calls(window: Window, names: frozenset[str]) -> set[str]:
+    """Return the ids of the calls of the engine's tools."""
+    calls = (call for message in window.messages if names for call in tool_calls_of(message))
+    return {call.id for call in calls if call.name in names}
+
+
+def _changes(window: Window, shown: list[int], said: Sequence[Message], *, folded: bool) -> Iterator[_Change]:
+    """Yield what a list has in the place of entries, and what it has more; in front of a folded window, nothing."""
+    before = [spoken(window.entries[at].sources[0].message) for at in shown]
+    matcher = SequenceMatcher(None, before, [spoken(message) for message in said], autojunk=False)
+    for kind, first, last, start, stop in matcher.get_opcodes():
+        if kind in ("equal", "delete"):
+            continue
+        pairs, more = _paired(window, shown[first:last], said[start:stop])
+        yield from (_Change(at=at, message=message, replaces=True) for at, message in pairs)
+        behind = shown[first - 1] if first else _FRONT
+        if first or not folded:
+            yield from (_Change(at=behind, message=message, replaces=False) for message in more)
+
+
+def _paired(
+    window: Window, places: Sequence[int], said: Sequence[Message]
+) -> tuple[list[tuple[int, Message]], list[Message]]:
+    """Pair entries with the messages that stand where they stood, from the end on; return these, and what is over."""
+    pairs: list[tuple[int, Message]] = []
+    more: list[Message] = []
+    left = list(places)
+    for message in reversed(said):
+        at = next((at for at in reversed(left) if window.entries[at].role == role_of(message)), None)
+        if at is None:
+            more.append(message)
+            continue
+        del left[left.index(at) :]
+        if not _is_cleared(window.entries[at], message):
+            pairs.append((at, message))
+    return pairs[::-1], more[::-1]
+
+
+def _is_cleared(entry: Entry, message: Message) -> bool:
+    """Tell whether a tool's output only got shorter."""
+    return entry.role == "tool" and len(text_of(message)) < len(text_of(entry.sources[0].message))
+
+
+def _carry_out(conversation: Conversation, changes: Sequence[_Change]) -> None:
+    """Store what was changed, and show it."""
+    window, branch = conversation.window, conversation.branch
+    revisions = [
+        Revision(
+            kind="replace" if change.replaces else "insert",
+            of="" if change.at == _FRONT else window.entries[change.at].id or "",
+            message=copied(change.message),
+        )
+        for change in changes
+    ]
+    ids = branch.store.revise(branch.conversation, revisions, **branch.here)
+    replaced: dict[int, Entry] = {}
+    inserted: dict[int, list[Entry]] = {}
+    for change, revision, id_ in zip(changes, revisions, ids, strict=True):
+        said = Source(message=revision.message, id=id_)
+        if not change.replaces:
+            inserted.setdefault(change.at, []).append(entry_of(said.message, sources=[said]))
+        elif id_ is None:  # other branches have it too: it is shown as it is told now
+            replaced[change.at] = entry_of(said.message, sources=window.entries[change.at].sources)
+        else:
+            replaced[change.at] = entry_of(said.message, sources=[said])
+    front = window.systems()
+    entries = list(inserted.get(_FRONT, ()))
+    for at in range(front, len(window)):
+        entries += [replaced.get(at, window.entries[at]), *inserted.get(at, ())]
+    same = next(n for n, entry in enumerate(entries) if entry is not window.entries[front + n])
+    conversation.replace(front + same, entries[same:], WHY)
