@@ -61,7 +61,7 @@ class Opened:
             conversation.engine.engine.on_event = conversation.from_engine
         branch = conversation.branch
         here: dict[str, Any] = {"owner": branch.owner}
-        branch.number = branch.number or branch.store.head(branch.conversation, **here)
+        branch.switch(branch.number or branch.store.head(branch.conversation, **here))
         saved = load(branch)
         conversation.resume(saved)
         conversation.accounts.resume(branch.store.requests(branch.conversation, **here))
