@@ -98,7 +98,7 @@ def entry_of(message: Message, *, sources: Sequence[Source] = (), stored_as: Ite
 
 def on_the_wire(message: Message) -> Message:
     """Return a message as it goes out: without private keys, cache markers and what providers do not take."""
-    sent = without_private(message)
+    sent: Message = without_private(message)
     if NOT_SENT.isdisjoint(sent):
         return sent
     return {key: value for key, value in sent.items() if key not in NOT_SENT}
