@@ -37,18 +37,6 @@ MOST_REFUSALS = 3
 COMPACTION = "compaction"  # why the front of the next request is another one
 
 
-def is_due(conversation: Conversation, tokens: int, *, reported: bool) -> bool:
-    """Ask the engine whether to fold: about the messages, then about the count, both always."""
-    attempt, engine = conversation.attempt, conversation.engine
-    early = attempt(engine.preflight, conversation.shown(), default=False)
-    due = attempt(engine.should_compress, tokens, default=False)
-    caught = engine.is_foreign and in_net(conversation, tokens)
-    rests = conversation.recovered or tokens < conversation.rests_until
-    if not (early or due or caught) or not conversation.automatic or rests:
-        return False
-    return bool(reported or caught or not attempt(engine.defers, tokens, default=False))
-
-
 def in_net(conversation: Conversation, tokens: int) -> bool:
     """Tell whether a request of this size has reached the net."""
     return 0 < NET * conversation.route.context_length <= tokens
@@ -73,21 +61,28 @@ def fold(
         return _refused(conversation, "another process is compacting this conversation")
     try:
         window = conversation.window
-        size = {"tokens": window.tokens, "prompt_tokens": tokens}
-        conversation.tell(CompactionStarted, reason=trigger, messages=len(window), **size)
+        started = CompactionStarted(
+            session_id=conversation.id,
+            reason=trigger,
+            messages=len(window),
+            tokens=window.tokens,
+            prompt_tokens=tokens,
+        )
+        conversation.tell(started)
         report = _replace_window(conversation, tokens, trigger, focus=focus, force=force)
     finally:
         conversation.attempt(lease.give_back)
-    conversation.accounts.compacted(report)
+    row = _compaction_row(report, trigger)
+    conversation.accounts.compacted(row)
     if report.status in FOLDED:
         now = conversation.size().tokens
         conversation.rests_until = _rests_until(conversation, now) if conversation.refusals else 0
     else:
         if report.model_calls:
-            persistence.write(conversation.window, persistence.journalled, _row(report, trigger))
+            persistence.write(conversation.window, persistence.journalled, row)
         conversation.rests_until = _rests_until(conversation, tokens)
     fields = {key: value for key, value in asdict(report).items() if key != "unfoldable"}
-    conversation.tell(CompactionFinished, **fields)
+    conversation.tell(CompactionFinished(session_id=conversation.id, **fields))
     return report
 
 
@@ -96,7 +91,7 @@ def _replace_window(
 ) -> CompactionReport:
     """Replace the window by what the engine makes of it; a result that is no good is refused, and the window stays."""
     before = conversation.window
-    given = [conversation.copy(message) for message in before.messages]
+    given = [conversation.engine.copy(message) for message in before.messages]
     call = CompressCall(messages=given, sources=_sources(before), tokens=tokens, focus=focus, force=force)
     try:
         made = conversation.engine.compress(call, conversation.branch)
@@ -108,7 +103,7 @@ def _replace_window(
         report = _catch(conversation, report, call, trigger)
     if report.status in FOLDED:
         if not conversation.persistence.journalled:
-            conversation.persistence.save(conversation.window, _row(report, trigger))
+            conversation.persistence.save(conversation.window, _compaction_row(report, trigger))
         _put_pins_back(conversation, before.entries)
     if conversation.window is not before:
         conversation.mend(COMPACTION)
@@ -128,7 +123,7 @@ def _use(conversation: Conversation, made: CompressResult, given: list[Message],
         entries = folded_entries(verdict.result, window.messages if is_foreign else given, window.entries)
     else:
         entries = proposed_entries(verdict.result, made.proposal.window.items, window.entries)
-        problem = _commit(conversation, entries, made.proposal, _row(verdict.report, trigger))
+        problem = _commit(conversation, entries, made.proposal, _compaction_row(verdict.report, trigger))
         if problem:
             dropped = replace(verdict.report, status="refused", reason=problem, unfoldable=())
             return kept(dropped, conversation.window).report
@@ -201,7 +196,7 @@ def _put_pins_back(conversation: Conversation, before: Sequence[Entry]) -> None:
         conversation.replace(at, [entry_of(one.message, sources=[one]), *window.entries[at:]], COMPACTION)
 
 
-def _row(report: CompactionReport, trigger: str) -> Request:
+def _compaction_row(report: CompactionReport, trigger: str) -> Request:
     """Return the row of a compaction, with what led to it."""
     told = {"trigger": trigger, **asdict(report)}
     return Request(reason=FOLD, keep=0, added=(), cost_usd=report.cost_usd, report=told)

@@ -24,7 +24,8 @@ class Validity:
     """How far the window is known to be valid, and which ids its calls have."""
 
     def __init__(self) -> None:
-        self._checked = 0
+        self.checked = 0
+        """How many entries at the front are known to be valid."""
         self.ids: set[str] = set()
 
     def mend(self, window: Window, dialect: str) -> int | None:
@@ -35,22 +36,22 @@ class Validity:
         changed = None
         if violations([*opening, *part], dialect):
             changed = self._repair(window, start, opening)
-            self._checked = min(self._checked, len(window) if changed is None else changed)
+            self.checked = min(self.checked, len(window) if changed is None else changed)
         self._note(window)
         return changed
 
     def cut(self, index: int) -> None:
         """Take note that the entries from a place on are gone or others."""
-        self._checked = min(self._checked, index)
+        self.checked = min(self.checked, index)
         if not index:
             self.ids.clear()
 
     def _start(self, window: Window) -> int:
         """Return the place from which on the window must be looked at: the front, when what is new concerns it."""
-        new = window.messages[self._checked :]
-        if not self._checked or any(id_ in self.ids for message in new for id_ in call_ids_of(message)):
+        new = window.messages[self.checked :]
+        if not self.checked or any(id_ in self.ids for message in new for id_ in call_ids_of(message)):
             return 0
-        start = group_start(window.messages, self._checked - 1)
+        start = group_start(window.messages, self.checked - 1)
         return 0 if is_system(window.messages[start]) else start
 
     def _repair(self, window: Window, start: int, opening: list[Message]) -> int | None:
@@ -70,9 +71,9 @@ class Validity:
         return start + same
 
     def _note(self, window: Window) -> None:
-        for message in window.messages[self._checked :]:
+        for message in window.messages[self.checked :]:
             self.ids.update(call_ids_of(message))
-        self._checked = len(window)
+        self.checked = len(window)
 
 
 def _mended(message: Message, sources: Sequence[Entry]) -> Entry:
