@@ -29,7 +29,7 @@ from leporello.messages.rules import takes_turns
 from leporello.messages.types import ROLES
 from leporello.prices import cost
 from leporello.redact import logger, redact
-from leporello.session.accounts import FOLDED, REQUEST, UNDO, Accounts
+from leporello.session.accounts import FOLDED, REQUEST, Accounts
 from leporello.session.answers import INCOMPLETE
 from leporello.session.calls import add_entries, known_calls, with_own_ids
 from leporello.session.entries import common
@@ -44,6 +44,7 @@ from leporello.session.events import (
 from leporello.session.folding import LEASE_SECONDS, fold, in_net
 from leporello.session.meter import Meter
 from leporello.session.persistence import Persistence
+from leporello.session.undo import retract_answer, undo
 from leporello.session.validity import Validity
 from leporello.session.window import Source, Window, entry_of
 from leporello.store import Request
@@ -235,24 +236,7 @@ class Conversation:
         The turn before it is the newest one then, so it comes back word by word if it was folded. One that is in a
         store that is away cannot come back: then a further undo waits for the store.
         """
-        at = self.window.newest_user()
-        if at is None:
-            return []
-        if self._may_be_folded(at):
-            self.notice("the store is away: nothing more is taken back until it is there again")
-            return []
-        removed = self.window.entries[at:]
-        said = [one for entry in removed for one in entry.sources]
-        newest = self.persistence.newest_said()
-        self.replace(at, [], UNDO)
-        self.sent, self.recovered = None, False
-        self.persistence.withdraw(said[0], newest or said[-1])
-        if self.persistence.withdrawn:
-            self.window.extend(self.persistence.unstored_turn(self.window))
-        else:
-            self.reload(UNDO)
-        self.persistence.write(self.window, len(self.window), Request(reason=UNDO, keep=0, added=()))
-        return [copied(entry.message) for entry in removed]
+        return undo(self)
 
     def switch_model(self, route: Route) -> None:
         """Go on with another model: budgets are worked out anew, and the count of the one before is not used."""
@@ -297,70 +281,54 @@ class Conversation:
             self.window.extend([entry])
             return
         self.persistence.store(self.window, [said])
-        self.replace(0, [entry, *(entries if first is None else entries[1:])], "system prompt changed")
+        self.change(0, [entry, *(entries if first is None else entries[1:])], "system prompt changed")
 
     def replace_system_messages(self, systems: Sequence[Message]) -> None:
         """Let the conversation begin with other system messages."""
         said = [Source(message=copied(message), prompt=True) for message in systems]
         if said:
             self.persistence.store(self.window, said)
-        else:
-            self.persistence.flush(self.window)
         rest = self.window.entries[self.window.systems() :]
-        self.replace(0, [*(entry_of(one.message, sources=[one]) for one in said), *rest], "system prompt changed")
+        self.change(0, [*(entry_of(one.message, sources=[one]) for one in said), *rest], "system prompt changed")
 
     def retract_answer(self) -> None:
         """Take back the newest answer, not what it answers; the branch that is left keeps it."""
-        self.persistence.flush(self.window)
-        at = len(self.window) - 1
-        said = self.window.entries[at].sources
-        self.replace(at, [], UNDO)
-        self.persistence.withdraw(said[0], said[-1])
-        self.persistence.write(self.window, at, Request(reason=UNDO, keep=0, added=()))
-
-    def resume(self, saved: Saved) -> None:
-        """Go on from the conversation as it stands in the store."""
-        self.window = Window([*saved.entries, *saved.later])
-        self.persistence.resume(saved)
-
-    def reload(self, why: str) -> None:
-        """Go on from the window of the branch as the store has it: what was written may stand for less than before."""
-        saved = self.persistence.load()
-        if saved is None:
-            return
-        before = self.window
-        same = common(before, [*saved.entries, *saved.later])
-        self.cut(same, why)
-        self.resume(saved)
-        self.window.rewritten = min(before.rewritten, same)
+        retract_answer(self)
 
     def mend(self, why: str = "mended") -> None:
         """Make the window valid; what had to be changed stays in it, as it is sent."""
         if takes_turns(self.window.messages, self.validity.checked):
             self.validity.checked = len(self.window)
             return
-        changed = self.validity.mend(self.window, self.dialect)
-        if changed is not None:
-            self.cut(changed, why, sound=True)
+        repaired = self.validity.repaired(self.window, self.dialect)
+        if repaired is not None:
+            self.change(*repaired, why)
+        self.validity.note(self.window)
 
-    def replace(self, start: int, entries: Sequence[Entry], why: str) -> None:
-        """Put other entries in the place of those from `start` on."""
-        self.window.replace(start, entries)
-        self.cut(start, why)
+    def follow(self, saved: Saved | None, why: str = "") -> None:
+        """Go on from the conversation as it stands in the store; what was written may stand for less than before.
 
-    def cut(self, index: int, why: str, *, sound: bool = False) -> None:
-        """Let everything that follows the window know that it is another one from a place on.
-
-        That is the check of its validity (not when it is known to be `sound`), the count, the journal and the request
-        under way.
+        None, where the store cannot be read: the window stays.
         """
+        if saved is not None:
+            entries = [*saved.entries, *saved.later]
+            self.change(0, entries, why, first=common(self.window, entries))
+            self.persistence.resume(saved)
+
+    def change(self, start: int, entries: Sequence[Entry], why: str, *, first: int | None = None) -> None:
+        """Put other entries in the place of those from `start` on; a window changes in no other way but at its end.
+
+        Everything that follows the window goes back to the first index that changed: what is known to be valid, the
+        provider's count, the journal and the request under way. `first` names it where it lies behind `start`.
+        """
+        first = start if first is None else first
+        self.window.replace(start, entries, first)
         self._moved = why
-        if not sound:
-            self.validity.cut(index)
-        self.meter.cut(index)
-        self.persistence.cut(index, self.window)
-        if self.sent is not None and index < self.sent.length:
-            self.sent = replace(self.sent, length=index)
+        self.validity.cut(first)
+        self.meter.cut(first)
+        self.persistence.cut(first, self.window)
+        if self.sent is not None and first < self.sent.length:
+            self.sent = replace(self.sent, length=first)
 
     # what can be asked
 
@@ -439,8 +407,7 @@ class Conversation:
 
     def _take_up(self, saved: Saved) -> None:
         """Go on from where another process has taken the conversation meanwhile."""
-        self.cut(0, "another process went on with the conversation")
-        self.resume(saved)
+        self.follow(saved, "another process went on with the conversation")
         self.persistence.unspoken = []
         self.notice("another process went on with this conversation: it is taken up from there")
 
@@ -550,13 +517,6 @@ class Conversation:
         """Return the window when an overflow answer does not name it: what was refused is more than it holds."""
         known, refused = self.route.context_length, error.actual or self.size().tokens
         return refused if SMALLEST_WINDOW <= refused < known else known
-
-    def _may_be_folded(self, at: int) -> bool:
-        """Tell whether, after an undo without the store, a newer message of the user than this one may be folded."""
-        persistence, entries = self.persistence, self.window.entries
-        written = any(not entry.sources and not is_system(entry.message) for entry in entries)
-        unstored = any(one in persistence.waiting for one in entries[at].sources)
-        return bool(persistence.withdrawn) and written and not unstored
 
 
 def checked(message: Any) -> Message:

@@ -61,7 +61,7 @@ class Opened:
         here: dict[str, Any] = {"owner": branch.owner}
         branch.switch(branch.number or branch.store.head(branch.conversation, **here))
         saved = load(branch)
-        conversation.resume(saved)
+        conversation.follow(saved)
         conversation.accounts.resume(branch.store.requests(branch.conversation, **here))
         last = next(iter(branch.store.requests(branch.conversation, **branch.here, last=1)), None)
         if saved.whole and last is not None and last.reason == REQUEST and last.usage.get("prompt_tokens"):

@@ -19,7 +19,7 @@ from leporello.session.accounts import FOLDED
 from leporello.session.engine_host import CompressCall
 from leporello.session.entries import folded_entries, place_of, proposed_entries
 from leporello.session.lease import Lease
-from leporello.session.window import Entry, Source, Window, entry_of
+from leporello.session.window import Source, entry_of
 from leporello.store import FOLD, Request
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.session.acceptance import CompressResult
     from leporello.session.conversation import Conversation
+    from leporello.session.window import Entry, Window
     from leporello.store import Proposal
 
 LEASE_SECONDS = 15.0  # prolonged while a compaction goes on; what a killed process held is free after that
@@ -90,9 +91,10 @@ def _replace_window(
     conversation: Conversation, tokens: int, trigger: str, *, focus: str | None, force: bool
 ) -> CompactionReport:
     """Replace the window by what the engine makes of it; a result that is no good is refused, and the window stays."""
-    before = conversation.window
-    given = [conversation.engine.copy(message) for message in before.messages]
-    call = CompressCall(messages=given, sources=_sources(before), tokens=tokens, focus=focus, force=force)
+    window, persistence = conversation.window, conversation.persistence
+    before = list(window.entries)
+    given = [conversation.engine.copy(message) for message in window.messages]
+    call = CompressCall(messages=given, sources=_sources(window), tokens=tokens, focus=focus, force=force)
     try:
         made = conversation.engine.compress(call, conversation.branch)
     except EngineError as error:
@@ -102,13 +104,13 @@ def _replace_window(
     if conversation.engine.is_foreign:
         report = _catch(conversation, report, call, trigger)
     if report.status in FOLDED:
-        if not conversation.persistence.journalled:
-            conversation.persistence.save(conversation.window, _compaction_row(report, trigger))
-        _put_pins_back(conversation, before.entries)
-    if conversation.window is not before:
+        if persistence.journalled < len(window):  # it was not committed with a proposal
+            persistence.save(window, _compaction_row(report, trigger))
+        _put_pins_back(conversation, before)
+    if window.entries != before:
         conversation.mend(COMPACTION)
     if report.status in FOLDED and conversation.sent is not None:  # its row must not cut off what the fold has saved
-        conversation.sent = replace(conversation.sent, length=len(conversation.window))
+        conversation.sent = replace(conversation.sent, length=len(window))
     return report
 
 
@@ -127,8 +129,7 @@ def _use(conversation: Conversation, made: CompressResult, given: list[Message],
         if problem:
             dropped = replace(verdict.report, status="refused", reason=problem, unfoldable=())
             return kept(dropped, conversation.window).report
-    conversation.window = Window(entries)
-    conversation.cut(0, COMPACTION)
+    conversation.change(0, entries, COMPACTION)
     if made.proposal is not None:
         conversation.persistence.is_saved(conversation.window)
     return verdict.report
@@ -141,7 +142,7 @@ def _commit(conversation: Conversation, entries: Sequence[Entry], proposal: Prop
     try:
         conversation.persistence.commit(entries, proposal, row)
     except StaleWindowError:
-        conversation.reload("another process folded the conversation")
+        conversation.follow(conversation.persistence.load(), "another process folded the conversation")
         return "another process has folded the conversation meanwhile"
     except StoreError as error:
         return f"the store could not be used: {error}"
@@ -193,7 +194,7 @@ def _put_pins_back(conversation: Conversation, before: Sequence[Entry]) -> None:
             continue
         one = said.get(row.id) or Source(message=row.message, id=row.id)
         at = place_of(window, row.id)
-        conversation.replace(at, [entry_of(one.message, sources=[one]), *window.entries[at:]], COMPACTION)
+        conversation.change(at, [entry_of(one.message, sources=[one]), *window.entries[at:]], COMPACTION)
 
 
 def _compaction_row(report: CompactionReport, trigger: str) -> Request:

@@ -129,10 +129,13 @@ class Window:
             self.weights.append(entry.tokens)
             self.tokens += entry.tokens
 
-    def replace(self, start: int, entries: Sequence[Entry]) -> None:
-        """Put other entries in the place of those from `start` on."""
-        self.rewritten = min(self.rewritten, start)
-        del self._shown[start:]
+    def replace(self, start: int, entries: Sequence[Entry], first: int) -> None:
+        """Put other entries in the place of those from `start` on; up to `first` they say the same as before."""
+        self.rewritten = min(self.rewritten, first)
+        if start:
+            del self._shown[start:]
+        else:
+            self._shown = []
         self.tokens -= self.tokens_from(start)
         del self.entries[start:], self.messages[start:], self.wire[start:], self.weights[start:]
         self.extend(entries)
