@@ -50,7 +50,7 @@ class Persistence:
         self.newest: Source | None = None
         """What was said last, if that is known."""
         self.journalled = 0
-        """How many entries the store's window has."""
+        """How many entries at the front the store's window has too; the next row of the journal writes the others."""
         self._items = 0
         """How many items those are."""
         self._notice = notice

@@ -101,13 +101,12 @@ class Messages(Part):
             if request is not None:
                 write_request(connection, found.id, request, self._clock(), on)
             reading = self._readings.get((*key, on))
-            version = by_number(connection, found.id).version if reading else found.version
+            after = by_number(connection, found.id) if reading else found
         known |= dict(zip(new, numbers, strict=False))
         stored = [*(known[row.seen.fingerprint] for row in prepared[:count]), *numbers[len(new) :]]
         if reading and reading.version == found.version:
             seen = [row.seen._replace(system=n < count) for n, row in enumerate(prepared)]
-            longer = extended(reading, messages, seen, stored, version)
-            self._remember((*key, on), longer)
+            self._remember((*key, on), extended(reading, messages, seen, stored, after.version))
         if called:
             _keep(self._called, key, called)
         return tuple(f"m{number}" for number in stored)
