@@ -132,23 +132,24 @@ class Database:
             self._begin_anew()
         if self._closed or (self.path is None and self._pool.closed):
             raise StoreError("this store in memory was closed, and what it held is gone.", place=self.place)
-        if not create and self.path is not None and not self.path.exists():
-            with _empty() as connection:
-                yield connection
-            return
         pool = self._pool
-        if not pool.slots.acquire(timeout=self.busy_seconds):
-            raise self._busy()
         try:
-            connection = pool.take() or self._opened()
+            if not create and self.path is not None and not self.path.exists():
+                with _empty() as connection:
+                    yield connection
+                return
+            if not pool.slots.acquire(timeout=self.busy_seconds):
+                raise self._busy()
             try:
-                yield connection
+                connection = pool.take() or self._opened()
+                try:
+                    yield connection
+                finally:
+                    pool.free.append(connection)
             finally:
-                pool.free.append(connection)
+                pool.slots.release()
         except sqlite3.Error as error:
             raise self._explained(error) from error
-        finally:
-            pool.slots.release()
 
     def _opened(self) -> sqlite3.Connection:
         if self.path is not None:
