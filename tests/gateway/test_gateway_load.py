@@ -44,9 +44,7 @@ async def check_memory(bench: Bench, conversations: int = 60) -> None:
         for number in range(conversations):
             await bench.say([], f"I am {batch} {number}")
         gc.collect()
-        objects.append(
-            sum(type(one) is not ref for one in gc.get_objects())
-        )  # sqlite3 clears its own late
+        objects.append(sum(type(one) is not ref for one in gc.get_objects()))  # sqlite3 clears its own late
     assert objects[2] - objects[1] < conversations
 
 

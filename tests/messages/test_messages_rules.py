@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
 
 from leporello.messages import RULES, Violation, violations
 from leporello.messages.codes import DIALECTS
+from leporello.messages.rules import takes_turns
 
 Validator = Callable[[Any, str], list[Violation]]
 
@@ -232,3 +234,44 @@ def test_violations_come_in_order_of_place() -> None:
         (3, "repeated-role"),
         (4, "message-not-a-dict"),
     ]
+
+
+# the fast check of what goes on behind a valid list
+
+PIECES: list[Any] = [
+    USER, ANSWER, {"role": "system", "content": "be brief"}, {"role": "user", "content": ""}, calling(call()), result(),
+    {"role": "user", "content": " \n"}, {"role": "assistant", "content": None}, {"role": "user", "content": "\ud800"},
+    {"role": "user", "content": "größer"}, {**USER, "name": 7}, {**ANSWER, "refusal": "no"}, user(TEXT),
+    assistant(SIGNED), {**ANSWER, "tool_calls": []}, {"content": "who?"}, {"role": "robot", "content": "beep"},
+]  # fmt: skip
+
+
+def check_fast(fast: Callable[[list[Any], int], bool]) -> int:
+    """Compare with the whole check on all short lists, and return how many were accepted."""
+    accepted = 0
+    for length in range(1, 4):
+        for messages in product(PIECES, repeat=length):
+            listed = list(messages)
+            for start, dialect in product(range(length + 1), DIALECTS):
+                if not violations(listed[:start], dialect) and fast(listed, start):
+                    accepted += 1
+                    assert violations(listed, dialect) == []
+    return accepted
+
+
+def test_a_list_that_the_fast_check_accepts_is_valid() -> None:
+    assert check_fast(takes_turns) > 0
+    assert takes_turns([USER, ANSWER, USER], 1)
+    assert not takes_turns([USER, ANSWER, ANSWER], 1)
+    assert not takes_turns([USER], 0), "what stands at the front is always looked at"
+
+
+def test_a_fast_check_that_looks_at_roles_alone_is_caught() -> None:
+    """Planted: whatever is said in turns counts as valid."""
+
+    def roles_alone(messages: list[Any], start: int) -> bool:
+        roles = [message.get("role") for message in messages[max(0, start - 1) :]]
+        return start > 0 and roles in (["user", "assistant"], ["assistant", "user"])
+
+    with pytest.raises(AssertionError):
+        check_fast(roles_alone)

@@ -34,7 +34,7 @@ from leporello.messages import (
     violations,
 )
 from leporello.session import Session
-from leporello.session.validity import Validity
+from leporello.session.conversation import Conversation
 from leporello.store.sqlite import SQLiteStore
 from leporello.tokens import count_messages
 
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from leporello.engine import ContextEngine
-    from leporello.session.window import Window
 
 NUMBER = re.compile(r"said-(\d+)\b")
 SEEDS = st.integers(0, 2**32 - 1)
@@ -387,15 +386,17 @@ def test_a_converter_that_does_not_mark_system_messages_is_caught(monkeypatch: p
 
 
 def test_a_window_that_moves_between_two_requests_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = Validity.mend
+    mend = Conversation.mend
 
-    def moving(self: Validity, window: Window, dialect: str) -> int | None:
+    def moving(self: Conversation, why: str = "mended") -> None:
         """Let the newest system message stand at the end, whatever was said since."""
+        window = self.window
         found = [at for at, line in enumerate(window.entries) if is_system(line.message) and at >= window.systems()]
         if found:
-            window.replace(found[-1], [*window.entries[found[-1] + 1 :], window.entries[found[-1]]])
-        return mend(self, window, dialect)
+            at = found[-1]
+            window.replace(at, [*window.entries[at + 1 :], window.entries[at]], at)
+        mend(self, why)
 
-    monkeypatch.setattr(Validity, "mend", moving)
+    monkeypatch.setattr(Conversation, "mend", moving)
     with pytest.raises(AssertionError, match=r"moved|order|roles"):
         speak("compressor", "openai", 1)

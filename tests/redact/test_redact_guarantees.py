@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -185,3 +186,46 @@ def test_steps_without_a_view_of_what_surrounds_them_are_noticed(monkeypatch: py
 
 def test_a_secret_that_goes_on_beyond_the_view_is_found_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     check_steps(40, 10, "plain words before it, password=" + "a1B2" * 60 + " and words behind it", monkeypatch)
+
+
+# short texts of plain words are not searched
+
+PROSE_FRAGMENTS = [
+    "password", "login", "machine", "default", "PRIVATE KEY", "token", "bob", "a1B2", "z" * 19, "x" * 20, "it's", " ",
+    "\n", ".", ",", ";", "?", "!", '"', "(", ")", "/", "=", ":", ">", "-", "%3A", "Q~", "\\u", "密码是", "\r",
+]  # fmt: skip
+prose = st.lists(
+    st.sampled_from(PROSE_FRAGMENTS) | st.text(alphabet="abcXYZ019_", max_size=24),
+    max_size=40,
+).map("".join)
+
+
+@settings(max_examples=500)
+@given(prose)
+def test_a_text_that_is_not_searched_holds_no_secret(text: str) -> None:
+    assert redact(text) == _redact(text, FINDERS)
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "machine example.org login bob password hunter2secret",
+        "default login bob password hunter2secret",
+        "password: hunter2secret",
+        "password=hunter2secret",
+        "<password>hunter2secret",
+        "mysql -phunter2secret",
+        "https://bob:hunter2secret@example.org",
+        "ghp_" + "a1B2" * 9,
+    ],
+)
+def test_a_short_text_with_a_secret_is_searched(secret: str) -> None:
+    assert "hunter2secret" not in redact(secret)
+    assert "a1B2a1B2" not in redact(secret)
+
+
+def test_a_check_that_takes_every_word_for_plain_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: long words and all signs pass."""
+    monkeypatch.setattr(redactor, "_PROSE", re.compile(r".*", re.DOTALL))
+    with pytest.raises(AssertionError):
+        test_a_short_text_with_a_secret_is_searched("ghp_" + "a1B2" * 9)

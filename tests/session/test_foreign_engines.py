@@ -14,7 +14,7 @@ import pytest
 from leporello import ContextEngine
 from leporello.events import CompactionFinished
 from leporello.messages import copied, is_system, role_of, text_of, tool_result
-from leporello.session import Session, acceptance, conversation
+from leporello.session import Session, acceptance, engine_host
 from leporello.session.results import Mended
 from leporello.testing.model_server import ModelServer, Step, Use
 
@@ -214,7 +214,7 @@ def test_without_mending_most_plain_engines_never_fold(kind: str, monkeypatch: p
 
 def test_an_engine_that_knows_no_parts_fails_when_it_is_handed_some(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted defect of `TextsOnly`: copies as they stand."""
-    monkeypatch.setattr(conversation, "copied_as_text", copied)
+    monkeypatch.setattr(engine_host, "copied_as_text", copied)
     work = Work(WINDOWS[0])
     work.play(TextsOnly(WINDOWS[0]), "anthropic")
     statuses = {event.status for event in work.told if isinstance(event, CompactionFinished)}

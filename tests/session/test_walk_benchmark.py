@@ -63,6 +63,13 @@ def test_a_turn_goes_through_the_session_and_the_store(engine: str) -> None:
     assert not any("Session.open" in names for names in found.values())
 
 
+@pytest.mark.parametrize(("package", "files", "functions"), [("session", 7, 45), ("store", 9, 45), (walk.ALL, 36, 170)])
+def test_a_plain_turn_can_be_read_in_one_sitting(package: str, files: int, functions: int) -> None:
+    found = walk.counted(walk.turn("compressor"))[package]
+    assert found[0] <= files
+    assert found[1] <= functions
+
+
 def test_one_more_function_in_a_turn_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     before = walk.counted(walk.turn("compressor", turns=1))
     request, more = Session.request, planted("planted", "tokens/planted.py")

@@ -152,7 +152,7 @@ class PrefixTracker:
 
 def _first_change(known: list[Any], given: Sequence[Any], start: int) -> int:
     """Return how many messages at the beginning of both lists say the same; up to `start` it is known that they do."""
-    if _equal(known[start:], given[start : len(known)]):
+    if start >= len(known) or _equal(known[start:], given[start : len(known)]):
         return len(known)
     for at in compress(count(start), map(is_not, known[start:], given[start:])):
         if not _says_the_same(known[at], given[at]):

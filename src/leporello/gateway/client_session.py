@@ -70,7 +70,7 @@ class ClientSession:
         persistence = conversation.persistence
         if persistence.tip != id_:
             if persistence.tip is not None:
-                conversation.reload("another process went on with the conversation")
+                conversation.follow(persistence.load(), "another process went on with the conversation")
             newest = conversation.branch.store.newest(conversation.id, **conversation.branch.here) or ""
             if newest != id_:
                 return False

@@ -17,21 +17,16 @@ _GONE = object()
 _ENCODER = json.JSONEncoder(ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
-def without_private(message: Message) -> Message:
-    """Return the message as it goes on the wire: no cache markers, no keys that begin with an underscore, at any depth.
+def without_private(value: Any) -> Any:
+    """Return a message as it goes on the wire: no cache markers, no keys that begin with an underscore, at any depth.
 
     A message that has none comes back as the same object.
     """
-    return _stripped(message)  # type: ignore[no-any-return]
-
-
-def _stripped(value: dict[Any, Any] | list[Any]) -> Any:
-    """Return a container without private keys and cache markers, the same object when it has none."""
     changed: dict[Any, Any] = {}
     for key, item in value.items() if isinstance(value, dict) else enumerate(value):
         if isinstance(key, str) and (key[:1] == "_" or key == CACHE_CONTROL):
             changed[key] = _GONE
-        elif isinstance(item, (dict, list)) and (stripped := _stripped(item)) is not item:
+        elif isinstance(item, (dict, list)) and (stripped := without_private(item)) is not item:
             changed[key] = stripped
     if not changed:
         return value
@@ -63,15 +58,12 @@ def fingerprint(message: Any) -> str:
     difference; everything else does.
     """
     try:
-        said = _encoded(_said(message))
+        said = _said(message)
+        large = isinstance(said, dict) and is_large(said)
+        said = "".join(json_pieces(said, sort_keys=True)) if large else _ENCODER.encode(said)
     except (TypeError, ValueError, RecursionError):
         said = "not JSON: " + json.dumps(_cleaned(message), ensure_ascii=False, sort_keys=True)
     return blake2b(said.encode(errors="surrogatepass"), digest_size=16).hexdigest()
-
-
-def _encoded(said: Any) -> str:
-    large = isinstance(said, dict) and is_large(said)
-    return "".join(json_pieces(said, sort_keys=True)) if large else _ENCODER.encode(said)
 
 
 def _cleaned(message: Any) -> Any:
@@ -82,7 +74,7 @@ def _cleaned(message: Any) -> Any:
 
 
 def _said(message: Any) -> Any:
-    said = _stripped(message) if isinstance(message, (dict, list)) else message
+    said = without_private(message) if isinstance(message, (dict, list)) else message
     content = said.get("content") if isinstance(said, dict) else None
     if isinstance(content, list) and len(content) == 1 and _is_bare_text(content[0]):
         return {**said, "content": content[0]["text"]}

@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.messages import codes
 from leporello.messages.types import IMAGE_TYPES, ROLES, SYSTEM_ROLES, THINKING_TYPES
-from leporello.messages.values import arguments_fault, is_clean, value_faults
+from leporello.messages.values import arguments_fault, encodable, is_clean, value_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}\Z")
 MAX_FUNCTION_NAME = 64
 USABLE_IMAGE = re.compile(r"https?://\S|data:image/(?:png|jpe?g|gif|webp)(?:;[^;,]+)*;base64,.", re.IGNORECASE)
 TEXT_TYPES = {"text": "text", "refusal": "refusal"}
+_NEXT_ROLE = {"user": "assistant", "assistant": "user"}
+_TEXT_KEYS = {"role", "content"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +67,27 @@ def all_violations(messages: Any) -> list[Violation]:
     order.finish()
     found.sort(key=lambda violation: violation.index)
     return found
+
+
+def takes_turns(messages: Sequence[Any], start: int) -> bool:
+    """Tell, fast, whether a list that is valid up to a place is so to its end: behind a text, texts in turns.
+
+    Only texts of the user and of the assistant are looked at; False sends everything else to the thorough check.
+    """
+    if not 0 < start <= len(messages):
+        return False
+    before, *new = messages[start - 1 :]
+    role = before.get("role")
+    if role not in _NEXT_ROLE or "tool_calls" in before:
+        return False
+    for message in new:
+        role = _NEXT_ROLE[role]
+        text = message.get("content")
+        if message.keys() != _TEXT_KEYS or message["role"] != role or not isinstance(text, str):
+            return False
+        if not text or text.isspace() or not (text.isascii() or encodable(text)):
+            return False
+    return True
 
 
 def _violation(index: int, code: str, detail: str = "") -> Violation:

@@ -23,9 +23,10 @@ Finder: TypeAlias = Callable[[Subject], Iterable[Secret]]
 WITHHELD = clean("[WITHHELD: this text could not be searched for secrets]")
 FINDERS: tuple[Finder, ...] = (find_blocks, find_tokens, find_places, find_assignments)
 
-# Of signs that announce nothing, a secret has a run of so many.
-SHORTEST = RUN
-_PLAIN = re.compile(r"[A-Za-z0-9_ .,/()\n]*+")
+# Most short texts are words between signs that announce nothing. A secret has a long run, a sign such as = : - or %, a
+# letter beyond ASCII, or the word "login" before it.
+_LONGEST_PROSE = 1_000
+_PROSE = re.compile(rf"(?:\w{{0,{RUN - 1}}}+[ \n.,;?!'\"()/]++)*+\w{{0,{RUN - 1}}}+", re.ASCII)
 _LONGEST_TEXT = 64_000_000
 _DEEPEST_VALUE = 200
 _MOST_PASSES = 6
@@ -44,7 +45,11 @@ def secrets(text: str) -> list[Secret]:
 
 def redact(text: str) -> Redacted:
     """Replace every secret by `[REDACTED:<kind>]`; return WITHHELD, never the text, when that cannot be finished."""
-    return text if isinstance(text, Redacted) else _redact(text, FINDERS)
+    if isinstance(text, Redacted):
+        return text
+    if type(text) is str and len(text) <= _LONGEST_PROSE and _PROSE.fullmatch(text) and "login" not in text:
+        return clean(text)
+    return _redact(text, FINDERS)
 
 
 def redact_part(text: str, start: int, stop: int, found: Sequence[Secret] | None = None) -> Redacted:
@@ -73,8 +78,6 @@ def _search(text: str, finders: tuple[Finder, ...]) -> list[Secret]:
         raise RedactionError(
             f"a text of {len(text):,} characters is longer than the {_LONGEST_TEXT:,} that are searched"
         )
-    if len(text) < SHORTEST and _PLAIN.fullmatch(text):
-        return []
     return _stepwise(text, finders) if len(text) > 2 * _STEP else _found(text, finders)
 
 

@@ -11,7 +11,6 @@ from leporello.caching.prefix import NOT_MOVED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from leporello.engine import CompactionReport
     from leporello.store import Request
 
 FOLDED: Final = ("folded", "fallback")
@@ -131,54 +130,55 @@ def totals(rows: Iterable[Request]) -> Totals:
 
 
 class Accounts:
-    """Adds up what is spent: as it happens, and by the journal, which has the last word."""
+    """Adds up what is spent, by rows of the journal: those that happen here, until it is read; it has the last word.
+
+    A row that happens here is added to both lists, and summed up when somebody asks.
+    """
 
     def __init__(self) -> None:
-        self.turn = Spent()
-        self.conversation = Totals()
+        self.turn_rows: list[Request] = []
+        """The rows since the newest message of the user, in this process."""
+        self.unread: list[Request] = []
+        """The rows that are not in the sums yet."""
         self.number = 0
         """The newest row of the journal that is in the sums."""
         self._journal = Totals()
+        self._conversation = Totals()
 
-    def answered(self, usage: Mapping[str, Any], cost_usd: float | None) -> None:
-        """Add an answered request."""
-        self.turn = self.turn.plus_request(usage, cost_usd)
-        spent = self.conversation.spent.plus_request(usage, cost_usd)
-        self.conversation = replace(self.conversation, spent=spent)
+    @property
+    def turn(self) -> Spent:
+        """What was spent since the newest message of the user, in this process."""
+        return totals(self.turn_rows).spent
 
-    def compacted(self, report: CompactionReport) -> None:
+    @property
+    def conversation(self) -> Totals:
+        """What was spent since the beginning."""
+        self._conversation = reduce(Totals.plus, self.unread, self._conversation)
+        self.unread.clear()
+        return self._conversation
+
+    def compacted(self, row: Request) -> None:
         """Add a compaction; one that came to nothing counts with what it cost."""
-        self.turn = self.turn.plus_engine_calls(report.model_calls, report.cost_usd)
-        now = self.conversation
-        spent = now.spent.plus_engine_calls(report.model_calls, report.cost_usd)
-        self.conversation = replace(now, spent=spent, compactions=now.compactions + (report.status in FOLDED))
-
-    def moved(self) -> None:
-        """Count a request whose front is another one than before."""
-        self.conversation = replace(self.conversation, prefix_moves=self.conversation.prefix_moves + 1)
-
-    def next_turn(self) -> None:
-        """Begin another turn."""
-        self.turn = Spent()
+        self.turn_rows.append(row)
+        self._conversation = self.conversation.plus(row)
 
     def resume(self, rows: Iterable[Request]) -> None:
         """Take up what the journal knows of a conversation."""
-        for row in rows:
-            self.number = row.number
-            self._journal = self._journal.plus(row)
-        self.conversation = self._journal
+        self.catch_up(rows, ())
+        self.turn_rows.clear()
 
     def catch_up(self, rows: Iterable[Request], unwritten: Iterable[Request]) -> None:
         """Take the journal's new rows for what happened, and those that could not be written yet.
 
         Calls that the engine noted there itself, and that belong to no compaction, are of the turn too.
         """
-        new = list(rows)
-        for row in new:
+        for row in rows:
+            self.number = row.number
+            self._journal = self._journal.plus(row)
             if row.reason not in (REQUEST, UNDO) and not _is_compaction(row):
-                self.turn = self.turn.plus_engine_calls(_engine_calls(row), row.cost_usd)
-        self.resume(new)
-        self.conversation = reduce(Totals.plus, unwritten, self._journal)
+                self.turn_rows.append(row)
+        self._conversation = reduce(Totals.plus, unwritten, self._journal)
+        self.unread.clear()
 
 
 def _is_compaction(row: Request) -> bool:

@@ -34,7 +34,7 @@ class Answered:
 
 def read_answer(response: Any) -> Answered:
     """Read a chat completion, an Anthropic message or a plain assistant message; SDK object or dict."""
-    answer = plain(response)
+    answer = response if isinstance(response, dict) else plain(response)
     if "choices" in answer:
         return _from_openai(answer)
     if answer.get("role") == "assistant":

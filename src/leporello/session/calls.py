@@ -77,7 +77,7 @@ def add_entries(conversation: Conversation, new: Sequence[Entry]) -> None:
     if late:
         first = min(late)
         entries = [late.get(place, entry) for place, entry in enumerate(conversation.window.entries[first:], first)]
-        conversation.replace(first, entries, "a late tool result")
+        conversation.change(first, entries, "a late tool result")
     conversation.window.extend(added)
 
 

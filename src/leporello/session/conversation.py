@@ -18,7 +18,6 @@ from leporello.errors import ContextTooLongError, EngineError, MessageError, Ses
 from leporello.events import CompactionFinished, CompactionStarted, Notice
 from leporello.messages import (
     copied,
-    copied_as_text,
     is_system,
     last_speaker,
     role_of,
@@ -26,10 +25,11 @@ from leporello.messages import (
     tool_calls_of,
     tool_result,
 )
+from leporello.messages.rules import takes_turns
 from leporello.messages.types import ROLES
 from leporello.prices import cost
 from leporello.redact import logger, redact
-from leporello.session.accounts import FOLDED, REQUEST, UNDO, Accounts
+from leporello.session.accounts import FOLDED, REQUEST, Accounts
 from leporello.session.answers import INCOMPLETE
 from leporello.session.calls import add_entries, known_calls, with_own_ids
 from leporello.session.entries import common
@@ -41,18 +41,20 @@ from leporello.session.events import (
     ToolAnswered,
     WindowCorrected,
 )
-from leporello.session.folding import LEASE_SECONDS, fold, is_due
+from leporello.session.folding import LEASE_SECONDS, fold, in_net
 from leporello.session.meter import Meter
 from leporello.session.persistence import Persistence
+from leporello.session.undo import retract_answer, undo
 from leporello.session.validity import Validity
 from leporello.session.window import Source, Window, entry_of
 from leporello.store import Request
 from leporello.tokens import count_message, count_tools
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
     from leporello.caching import CachePolicy
+    from leporello.engine import Usage
     from leporello.errors import ModelError
     from leporello.events import Event, Sink
     from leporello.messages import Message, ToolCall
@@ -109,6 +111,10 @@ class Conversation:
         automatic: bool = True,
         sink: Sink | None = None,
     ) -> None:
+        self.id = branch.conversation
+        """The name of the conversation."""
+        self.branch = branch
+        """The branch that it is on."""
         self.engine = engine
         self.route = route
         self.dialect = dialect
@@ -135,16 +141,6 @@ class Conversation:
         self._moved = ""
         self._noticed: set[str] = set()
 
-    @property
-    def id(self) -> str:
-        """The name of the conversation."""
-        return self.branch.conversation
-
-    @property
-    def branch(self) -> Branch:
-        """The branch that it is on."""
-        return self.persistence.branch
-
     # one turn
 
     def begin(self, *, introduced: bool = True) -> None:
@@ -158,28 +154,39 @@ class Conversation:
 
         `known` are the hashes by which a client's history up to the last of them is recognised.
         """
-        said = [Source(message=message) for message in known_calls(self, [copied(checked(m)) for m in messages])]
+        new = [copied(checked(message)) for message in messages]
+        roles = {message["role"] for message in new}
+        if "tool" in roles:
+            new = known_calls(self, new)
+        if "user" in roles:
+            saved = None if self.sent else self.persistence.went_on_elsewhere(self.window)
+            if saved is not None:
+                self._take_up(saved)
+        said = [Source(message=message) for message in new]
         if said:
             said[-1].known = tuple(known)
-        begins = any(role_of(one.message) == "user" for one in said)
-        if begins and self.persistence.tip is None:
-            self._catch_up()
-        self.persistence.store(self.window, said)
+            self.persistence.store(self.window, said)
         self.recovered = False
-        if begins:
-            self.accounts.next_turn()
-        add_entries(self, [entry_of(one.message, sources=[one]) for one in said])
+        if "user" in roles:
+            self.accounts.turn_rows = []
+        entries = [entry_of(one.message, sources=[one]) for one in said]
+        if "tool" in roles:
+            add_entries(self, entries)
+        else:
+            self.window.extend(entries)
 
     def request(self, tools: Sequence[dict[str, Any]]) -> None:
         """Make the window ready to be sent: stored, valid, counted, and folded when the engine says so."""
         if all(is_system(message) for message in self.window.messages):
             raise SessionError("there is nothing to send yet: add a message of the user first.")
-        self.unanswered("no answer was recorded")
-        self.persistence.store(self.window)
+        if self.sent is not None:
+            self.unanswered("no answer was recorded")
+        self.persistence.flush(self.window)
         self.mend()
-        self._offer(tools)
+        if self.tools.given != list(tools):
+            self._offer(list(tools))
         size = self.size()
-        if is_due(self, size.tokens, reported=size.reported):
+        if self._is_due(size):
             fold(self, size.tokens, trigger="the window is filling")
         self._send()
 
@@ -188,15 +195,16 @@ class Conversation:
 
         `known` are the hashes by which a client that got it is recognised.
         """
-        message = with_own_ids(self, copied(answer.message))
-        self.attempt(self.engine.used, self._usage(answer))
-        dollars = self.cost(answer.usage) if answer.usage else None
+        message = copied(answer.message)
+        if "tool_calls" in message:
+            message = with_own_ids(self, message)
+        self.attempt(self.engine.used, dict(answer.usage) if answer.usage else self._estimated_usage(answer))
         said, upto = Source(message=message, known=tuple(known)), self.sent.length if self.sent else len(self.window)
-        row = replace(self._row(self.sent), usage=dict(answer.usage or {}), cost_usd=dollars)
+        row = self._row(self.sent, answer.usage)
         self.persistence.store_answer(said, self.window, upto, row)
         self.window.extend([entry_of(message, sources=[said])])
-        self._account(answer, dollars)
-        calls = self.open_calls()
+        self._account(answer, row)
+        calls = self.open_calls() if "tool_calls" in message else []
         for call in calls:
             if call.name in self.tools.owned:
                 self._answer(call)
@@ -211,7 +219,7 @@ class Conversation:
         self.recovered = True
         limit = error.limit or self._refused_size(error)
         if limit != self.route.context_length:
-            self.tell(WindowCorrected, before=self.route.context_length, after=limit)
+            self.tell(WindowCorrected(session_id=self.id, before=self.route.context_length, after=limit))
             self.route = self.route.with_window(limit)
             self.attempt(self.engine.use_model, self.route)
         if error.actual:
@@ -222,7 +230,7 @@ class Conversation:
 
     def compact(self, focus: str | None) -> CompactionReport:
         """Fold because a person asked for it."""
-        self.persistence.store(self.window)
+        self.persistence.flush(self.window)
         if all(is_system(message) for message in self.window.messages):
             return CompactionReport(status="unchanged", reason="there is nothing to compact yet")
         self.mend()
@@ -235,24 +243,7 @@ class Conversation:
         The turn before it is the newest one then, so it comes back word by word if it was folded. One that is in a
         store that is away cannot come back: then a further undo waits for the store.
         """
-        at = self.window.newest_user()
-        if at is None:
-            return []
-        if self._may_be_folded(at):
-            self.notice("the store is away: nothing more is taken back until it is there again")
-            return []
-        removed = self.window.entries[at:]
-        said = [one for entry in removed for one in entry.sources]
-        newest = self.persistence.newest_said()
-        self.replace(at, [], UNDO)
-        self.sent, self.recovered = None, False
-        self.persistence.withdraw(said[0], newest or said[-1])
-        if self.persistence.withdrawn:
-            self.window.extend(self.persistence.unstored_turn(self.window))
-        else:
-            self.reload(UNDO)
-        self.persistence.write(self.window, len(self.window), Request(reason=UNDO, keep=0, added=()))
-        return [copied(entry.message) for entry in removed]
+        return undo(self)
 
     def switch_model(self, route: Route) -> None:
         """Go on with another model: budgets are worked out anew, and the count of the one before is not used."""
@@ -265,14 +256,16 @@ class Conversation:
         """Write down that the request under way got no answer."""
         if self.sent is None:
             return
-        self.persistence.write(self.window, self.sent.length, self._row(self.sent, error=why))
+        row = self._row(self.sent, error=why)
+        self.persistence.write(self.window, self.sent.length, row)
+        self.accounts.unread.append(row)
         self.sent = None
-        self.tell(RequestFailed, error=why)
+        self.tell(RequestFailed(session_id=self.id, error=why))
 
     def end(self) -> None:
         """End at a real boundary: exit, reset, expiry."""
         self.unanswered("the conversation ended first")
-        self.persistence.store(self.window)
+        self.persistence.flush(self.window)
         messages = [] if self.persistence.unspoken else self.shown()
         self.attempt(self.engine.end, self.id, messages)
         self.attempt(self.persistence.end)
@@ -295,84 +288,71 @@ class Conversation:
             self.window.extend([entry])
             return
         self.persistence.store(self.window, [said])
-        self.replace(0, [entry, *(entries if first is None else entries[1:])], "system prompt changed")
+        self.change(0, [entry, *(entries if first is None else entries[1:])], "system prompt changed")
 
     def replace_system_messages(self, systems: Sequence[Message]) -> None:
         """Let the conversation begin with other system messages."""
         said = [Source(message=copied(message), prompt=True) for message in systems]
-        self.persistence.store(self.window, said)
+        if said:
+            self.persistence.store(self.window, said)
         rest = self.window.entries[self.window.systems() :]
-        self.replace(0, [*(entry_of(one.message, sources=[one]) for one in said), *rest], "system prompt changed")
+        self.change(0, [*(entry_of(one.message, sources=[one]) for one in said), *rest], "system prompt changed")
 
     def retract_answer(self) -> None:
         """Take back the newest answer, not what it answers; the branch that is left keeps it."""
-        self.persistence.store(self.window)
-        at = len(self.window) - 1
-        said = self.window.entries[at].sources
-        self.replace(at, [], UNDO)
-        self.persistence.withdraw(said[0], said[-1])
-        self.persistence.write(self.window, at, Request(reason=UNDO, keep=0, added=()))
-
-    def resume(self, saved: Saved) -> None:
-        """Go on from the conversation as it stands in the store."""
-        self.window = Window([*saved.entries, *saved.later])
-        self.persistence.resume(saved)
-
-    def reload(self, why: str) -> None:
-        """Go on from the window of the branch as the store has it: what was written may stand for less than before."""
-        saved = self.persistence.load()
-        if saved is None:
-            return
-        before = self.window
-        same = common(before, [*saved.entries, *saved.later])
-        self.cut(same, why)
-        self.resume(saved)
-        self.window.rewritten = min(before.rewritten, same)
+        retract_answer(self)
 
     def mend(self, why: str = "mended") -> None:
         """Make the window valid; what had to be changed stays in it, as it is sent."""
-        changed = self.validity.mend(self.window, self.dialect)
-        if changed is not None:
-            self.cut(changed, why, sound=True)
+        if takes_turns(self.window.messages, self.validity.checked):
+            self.validity.checked = len(self.window)
+            return
+        repaired = self.validity.repaired(self.window, self.dialect)
+        if repaired is not None:
+            self.change(*repaired, why)
+        self.validity.note(self.window)
 
-    def replace(self, start: int, entries: Sequence[Entry], why: str) -> None:
-        """Put other entries in the place of those from `start` on."""
-        self.window.replace(start, entries)
-        self.cut(start, why)
+    def follow(self, saved: Saved | None, why: str = "") -> None:
+        """Go on from the conversation as it stands in the store; what was written may stand for less than before.
 
-    def cut(self, index: int, why: str, *, sound: bool = False) -> None:
-        """Let everything that follows the window know that it is another one from a place on.
-
-        That is the check of its validity (not when it is known to be `sound`), the count, the journal and the request
-        under way.
+        None, where the store cannot be read: the window stays.
         """
+        if saved is not None:
+            entries = [*saved.entries, *saved.later]
+            self.change(0, entries, why, first=common(self.window, entries))
+            self.persistence.resume(saved)
+
+    def change(self, start: int, entries: Sequence[Entry], why: str, *, first: int | None = None) -> None:
+        """Put other entries in the place of those from `start` on; a window changes in no other way but at its end.
+
+        Everything that follows the window goes back to the first index that changed: what is known to be valid, the
+        provider's count, the journal and the request under way. `first` names it where it lies behind `start`.
+        """
+        first = start if first is None else first
+        self.window.replace(start, entries, first)
         self._moved = why
-        if not sound:
-            self.validity.cut(index)
-        self.meter.cut(index)
-        self.persistence.cut(index, self.window)
-        if self.sent is not None and index < self.sent.length:
-            self.sent = replace(self.sent, length=index)
+        self.validity.cut(first)
+        self.meter.cut(first)
+        self.persistence.cut(first, self.window)
+        if self.sent is not None and first < self.sent.length:
+            self.sent = replace(self.sent, length=first)
 
     # what can be asked
 
-    def copy(self, message: Message) -> Message:
-        """Return a copy of a message for the engine; one that we did not write may know texts only."""
-        return copied_as_text(message) if self.engine.is_foreign else copied(message)
-
     def shown(self) -> list[Message]:
         """Return the live list of the messages for the engine."""
-        return self.window.shown(self.copy)
+        return self.window.shown(self.engine.copy)
+
+    def openai_request(self) -> dict[str, Any]:
+        """Return the request in OpenAI's format: `messages` and, if there are any, `tools`."""
+        tools = self.tools.merged
+        messages = self.caching.mark(self.window.wire, tools=tools, clean=True)
+        self.window.rewritten = len(messages)
+        return {"messages": messages, "tools": list(tools)} if tools else {"messages": messages}
 
     def size(self) -> Count:
         """Count the request that the window and the tools make."""
         return self.meter.count(self.window, None if self.tools.given is None else self.tools.tokens)
-
-    def cost(self, usage: Mapping[str, Any]) -> float | None:
-        """Return what the model call under way cost, or None when the price is not known."""
-        route = self.sent.route if self.sent else self.route
-        ttl: Literal["5m", "1h"] = "1h" if self.caching.ttl == "1h" else "5m"
-        return cost(usage, route.model, route.provider, cache_ttl=ttl)
 
     def open_calls(self) -> list[ToolCall]:
         """Return the calls of the newest answer that have no result yet."""
@@ -406,18 +386,14 @@ class Conversation:
         """Tell the user something, once."""
         if text not in self._noticed:
             self._noticed.add(text)
-            self.tell(Notice, text=text)
-
-    def tell(self, kind: type[Event], **fields: Any) -> None:
-        """Report what happened."""
-        self.pass_on(kind(session_id=self.id, **fields))
+            self.tell(Notice(session_id=self.id, text=text))
 
     def from_engine(self, event: Event) -> None:
         """Pass on what an engine reports, with the conversation it is about; how a compaction went is told here."""
         if not isinstance(event, (CompactionStarted, CompactionFinished)):
-            self.pass_on(event if event.session_id else replace(event, session_id=self.id))
+            self.tell(event if event.session_id else replace(event, session_id=self.id))
 
-    def pass_on(self, event: Event) -> None:
+    def tell(self, event: Event) -> None:
         """Hand an event to the listener; whatever that does is no part of the conversation."""
         if self.sink is None:
             return
@@ -436,23 +412,25 @@ class Conversation:
 
     # the parts of a turn
 
-    def _catch_up(self) -> None:
-        """Before a turn, go on from where another process has taken the conversation meanwhile."""
-        if self.sent:
-            return
-        saved = self.persistence.went_on_elsewhere(self.window)
-        if saved is None:
-            return
-        self.cut(0, "another process went on with the conversation")
-        self.resume(saved)
+    def _take_up(self, saved: Saved) -> None:
+        """Go on from where another process has taken the conversation meanwhile."""
+        self.follow(saved, "another process went on with the conversation")
         self.persistence.unspoken = []
         self.notice("another process went on with this conversation: it is taken up from there")
 
-    def _offer(self, tools: Sequence[dict[str, Any]]) -> None:
+    def _is_due(self, size: Count) -> bool:
+        """Ask the engine whether to fold: about the messages, then about the count, both always."""
+        engine, tokens = self.engine, size.tokens
+        early = self.attempt(engine.preflight, self.shown(), default=False)
+        due = self.attempt(engine.should_compress, tokens, default=False)
+        caught = engine.built_in is not None and in_net(self, tokens)
+        rests = self.recovered or tokens < self.rests_until
+        if not (early or due or caught) or not self.automatic or rests:
+            return False
+        return bool(size.reported or caught or not self.attempt(engine.defers, tokens, default=False))
+
+    def _offer(self, given: list[dict[str, Any]]) -> None:
         """Put the engine's tools behind the caller's; the list is made once, so that its order stays."""
-        given = list(tools)
-        if self.tools.given == given:
-            return
         merged, owned = self.attempt(self.engine.merged_tools, given, default=(given, frozenset()))
         merged = tools_within_limit(merged)
         self.tools = Tools(given=copied(given), merged=merged, owned=owned, tokens=count_tools(merged))
@@ -469,20 +447,21 @@ class Conversation:
         )
         self._moved = ""
         if change.moved:
-            self.accounts.moved()
-            self.tell(PrefixMoved, reason=change.reason, index=change.index, tokens_lost=change.tokens_lost)
+            lost = change.tokens_lost
+            self.tell(PrefixMoved(session_id=self.id, reason=change.reason, index=change.index, tokens_lost=lost))
         tokens = self.size().tokens
         self.meter.sent(self.window, self.tools.tokens)
         route, length = self.route, len(self.window)
         self.sent = Sent(length=length, prefix=change.hash, tokens=tokens, moved=change.reason, route=route)
-        self.tell(
-            RequestReady,
+        ready = RequestReady(
+            session_id=self.id,
             model=route.model,
             provider=route.provider,
             messages=length,
             tokens=tokens,
             context_length=route.context_length,
         )
+        self.tell(ready)
 
     def _answer(self, call: ToolCall) -> None:
         """Let the engine answer a call of one of its tools."""
@@ -490,45 +469,54 @@ class Conversation:
         said = Source(message=tool_result(call, answer.text))
         self.persistence.store(self.window, [said])
         self.window.extend([entry_of(said.message, sources=[said])])
-        self.tell(ToolAnswered, name=call.name, call_id=call.id, seconds=answer.seconds)
+        self.tell(ToolAnswered(session_id=self.id, name=call.name, call_id=call.id, seconds=answer.seconds))
 
-    def _account(self, answer: Answered, dollars: float | None) -> None:
-        """Add up what the answer used and cost."""
-        usage = answer.usage
-        if usage and self.sent:
-            self.meter.reported(usage["prompt_tokens"])
-        self.accounts.answered(usage or {}, dollars)
+    def _account(self, answer: Answered, row: Request) -> None:
+        """Add up what the answer used and cost, and tell it."""
+        if answer.usage and self.sent:
+            self.meter.reported(answer.usage["prompt_tokens"])
+        self.accounts.turn_rows.append(row)
+        self.accounts.unread.append(row)
         self.sent, self.recovered = None, False
-        counted: dict[str, Any] = {**usage} if usage else {}
-        self.tell(
-            AnswerRecorded,
+        recorded = AnswerRecorded(
+            session_id=self.id,
             model=answer.model or self.route.model,
             provider=self.route.provider,
             finish=answer.finish,
             answer_id=answer.id,
-            cost_usd=dollars,
-            incomplete=answer.incomplete,
-            **{key: counted.get(key, 0) for key in _COUNTS},
+            cost_usd=row.cost_usd,
+            incomplete=bool(answer.message.get(INCOMPLETE)),
+            **{key: row.usage.get(key, 0) for key in _COUNTS},
+        )
+        self.tell(recorded)
+
+    def _row(self, sent: Sent | None, usage: Usage | None = None, *, error: str | None = None) -> Request:
+        """Return the journal's row of a request, with what its answer used and cost, or why there is none."""
+        route = sent.route if sent else self.route
+        report: dict[str, Any] = {}
+        if sent is not None:
+            report = {
+                "tokens": sent.tokens,
+                "tools": self.tools.tokens,
+                "prefix": sent.moved,
+                "model": route.model,
+                "provider": route.provider,
+            }
+        if error is not None:
+            report["error"] = error
+        ttl: Literal["5m", "1h"] = "1h" if self.caching.ttl == "1h" else "5m"
+        return Request(
+            reason=REQUEST,
+            keep=0,
+            added=(),
+            prefix=sent.prefix if sent else "",
+            usage=dict(usage or {}),
+            cost_usd=cost(usage, route.model, route.provider, cache_ttl=ttl) if usage else None,
+            report=report,
         )
 
-    def _row(self, sent: Sent | None, **more: Any) -> Request:
-        """Return the row of a request; of an answer that nothing was sent for, an empty one."""
-        if sent is None:
-            return Request(reason=REQUEST, keep=0, added=())
-        report = {
-            "tokens": sent.tokens,
-            "tools": self.tools.tokens,
-            "prefix": sent.moved,
-            "model": sent.route.model,
-            "provider": sent.route.provider,
-            **more,
-        }
-        return Request(reason=REQUEST, keep=0, added=(), prefix=sent.prefix, report=report)
-
-    def _usage(self, answer: Answered) -> dict[str, Any]:
-        """Return the count for the engine: the provider's, or an estimate where it gives none."""
-        if answer.usage:
-            return dict(answer.usage)
+    def _estimated_usage(self, answer: Answered) -> dict[str, Any]:
+        """Return a count for the engine where the provider gives none."""
         prompt, written = self.sent.tokens if self.sent else 0, count_message(answer.message)
         return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
 
@@ -536,13 +524,6 @@ class Conversation:
         """Return the window when an overflow answer does not name it: what was refused is more than it holds."""
         known, refused = self.route.context_length, error.actual or self.size().tokens
         return refused if SMALLEST_WINDOW <= refused < known else known
-
-    def _may_be_folded(self, at: int) -> bool:
-        """Tell whether, after an undo without the store, a newer message of the user than this one may be folded."""
-        persistence, entries = self.persistence, self.window.entries
-        written = any(not entry.sources and not is_system(entry.message) for entry in entries)
-        unstored = any(one in persistence.waiting for one in entries[at].sources)
-        return bool(persistence.withdrawn) and written and not unstored
 
 
 def checked(message: Any) -> Message:

@@ -38,10 +38,7 @@ class OpenAIRequests:
 
     def request(self, conversation: Conversation) -> dict[str, Any]:
         """Return `messages` and, if there are any, `tools`."""
-        tools = conversation.tools.merged
-        messages = conversation.caching.mark(conversation.window.wire, tools=tools, clean=True)
-        conversation.window.rewritten = len(messages)
-        return {"messages": messages, "tools": list(tools)} if tools else {"messages": messages}
+        return conversation.openai_request()
 
 
 class AnthropicRequests:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from leporello.config.engines import BUILT_IN
 from leporello.engine import CompactionReport, ContextEngine, ForeignCall, call_fitting, fitting
 from leporello.errors import EngineError
+from leporello.messages import copied, copied_as_text
 from leporello.plugins import dispatch, merge_tools, route_llm
 from leporello.redact import redact
 from leporello.session.acceptance import CompressResult
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from leporello.messages import Message, ToolCall
     from leporello.session.route import Route
     from leporello.store import Branch
+
+
+OURS = "leporello."
+"""How the modules of our own engines begin: they take all that is offered, and no interrupt is caught in them."""
 
 
 def takes_branch(engine: ContextEngine) -> bool:
@@ -83,6 +88,11 @@ class EngineHost:
     def is_foreign(self) -> bool:
         """Whether the engine is a third party's: what it returns is mended, and the built-in one folds if it fails."""
         return self.built_in is not None
+
+    @property
+    def copy(self) -> Callable[[Message], Message]:
+        """How messages are copied for the engine; one that we did not write may know texts only."""
+        return copied if self.built_in is None else copied_as_text
 
     def begin(self, branch: Branch, lease_token: str) -> None:
         """Begin or resume a conversation: on_session_start."""
@@ -199,8 +209,15 @@ class EngineHost:
         function = getattr(self.engine, method, None)
         if function is None:
             return None
-        with self._blamed(method):
-            return function(*args, **self._fitting(method, function, offered))
+        if not type(self.engine).__module__.startswith(OURS):
+            with self._blamed(method):
+                return function(*args, **self._fitting(method, function, offered))
+        try:
+            return function(*args, **offered)
+        except (Exception, SystemExit) as error:
+            if not ForeignCall().blames(error):
+                raise
+            raise _failed(f"engine '{self.name}' failed in {method}()", error) from error
 
     def _fitting(self, method: str, function: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
         """Return what the method takes of what is offered; its signature is read once."""
@@ -213,6 +230,7 @@ class EngineHost:
         return offered if len(taken) == len(offered) else {name: offered[name] for name in taken}
 
     def _blamed(self, method: str, engine: str = "") -> _Blame:
+        """Return what surrounds a call of code that we did not write, or that calls such code."""
         return _Blame(self._routing(), f"engine '{engine or self.name}' failed in {method}()")
 
     def _routing(self) -> AbstractContextManager[None]:
@@ -240,4 +258,8 @@ class _Blame:
         finally:
             self._around.__exit__(kind, error, trace)
         if error is not None and self._call.blames(error):
-            raise EngineError(redact(f"{self._where}: {type(error).__name__}: {error}")) from error
+            raise _failed(self._where, error) from error
+
+
+def _failed(where: str, error: BaseException) -> EngineError:
+    return EngineError(redact(f"{where}: {type(error).__name__}: {error}"))

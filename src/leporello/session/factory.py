@@ -19,7 +19,7 @@ from leporello.session.accounts import REQUEST
 from leporello.session.arguments import check_engine, check_sink, check_store, check_texts, check_window
 from leporello.session.conversation import Conversation
 from leporello.session.dialects import DIALECTS
-from leporello.session.engine_host import EngineHost, takes_branch
+from leporello.session.engine_host import OURS, EngineHost, takes_branch
 from leporello.session.entries import load
 from leporello.session.route import Route
 from leporello.session.telemetry import with_spans
@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from leporello.events import Sink
     from leporello.llm import LLM
     from leporello.store import Store
-
-_OURS = "leporello."
 
 
 @dataclass(kw_only=True)
@@ -61,9 +59,9 @@ class Opened:
             conversation.engine.engine.on_event = conversation.from_engine
         branch = conversation.branch
         here: dict[str, Any] = {"owner": branch.owner}
-        branch.number = branch.number or branch.store.head(branch.conversation, **here)
+        branch.switch(branch.number or branch.store.head(branch.conversation, **here))
         saved = load(branch)
-        conversation.resume(saved)
+        conversation.follow(saved)
         conversation.accounts.resume(branch.store.requests(branch.conversation, **here))
         last = next(iter(branch.store.requests(branch.conversation, **branch.here, last=1)), None)
         if saved.whole and last is not None and last.reason == REQUEST and last.usage.get("prompt_tokens"):
@@ -292,7 +290,7 @@ def _built_in(
     config: Config, source: EngineSource | None, engine: ContextEngine, route: Route
 ) -> Callable[[], ContextEngine] | None:
     """Return what makes the engine that folds where a third party's does not; None for an engine of ours."""
-    if type(engine).__module__.startswith(_OURS) or takes_branch(engine):
+    if type(engine).__module__.startswith(OURS) or takes_branch(engine):
         return None
     if source is None:
         source = EngineSource(
@@ -321,7 +319,7 @@ def _routing(
     config: Config, asked: Any, engine: ContextEngine, route: Route, llm: LLM | Literal["auto"] | None
 ) -> dict[str, Any]:
     """Decide where the model calls of a plugin go that asks for a summariser in the manner of Hermes Agent."""
-    if isinstance(asked, ContextEngine) or type(engine).__module__.startswith(_OURS):
+    if isinstance(asked, ContextEngine) or type(engine).__module__.startswith(OURS):
         return {}
     return {"llm": _connected(config, route) if llm == "auto" else llm, "routed": True}
 

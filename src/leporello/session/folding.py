@@ -19,7 +19,7 @@ from leporello.session.accounts import FOLDED
 from leporello.session.engine_host import CompressCall
 from leporello.session.entries import folded_entries, place_of, proposed_entries
 from leporello.session.lease import Lease
-from leporello.session.window import Entry, Source, Window, entry_of
+from leporello.session.window import Source, entry_of
 from leporello.store import FOLD, Request
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.session.acceptance import CompressResult
     from leporello.session.conversation import Conversation
+    from leporello.session.window import Entry, Window
     from leporello.store import Proposal
 
 LEASE_SECONDS = 15.0  # prolonged while a compaction goes on; what a killed process held is free after that
@@ -35,18 +36,6 @@ REST = 0.05  # of the window: what a request grows by before an engine whose res
 NET = 0.85  # of the model's window: where a conversation is folded, whatever its engine thinks of the size
 MOST_REFUSALS = 3
 COMPACTION = "compaction"  # why the front of the next request is another one
-
-
-def is_due(conversation: Conversation, tokens: int, *, reported: bool) -> bool:
-    """Ask the engine whether to fold: about the messages, then about the count, both always."""
-    attempt, engine = conversation.attempt, conversation.engine
-    early = attempt(engine.preflight, conversation.shown(), default=False)
-    due = attempt(engine.should_compress, tokens, default=False)
-    caught = engine.is_foreign and in_net(conversation, tokens)
-    rests = conversation.recovered or tokens < conversation.rests_until
-    if not (early or due or caught) or not conversation.automatic or rests:
-        return False
-    return bool(reported or caught or not attempt(engine.defers, tokens, default=False))
 
 
 def in_net(conversation: Conversation, tokens: int) -> bool:
@@ -73,21 +62,28 @@ def fold(
         return _refused(conversation, "another process is compacting this conversation")
     try:
         window = conversation.window
-        size = {"tokens": window.tokens, "prompt_tokens": tokens}
-        conversation.tell(CompactionStarted, reason=trigger, messages=len(window), **size)
+        started = CompactionStarted(
+            session_id=conversation.id,
+            reason=trigger,
+            messages=len(window),
+            tokens=window.tokens,
+            prompt_tokens=tokens,
+        )
+        conversation.tell(started)
         report = _replace_window(conversation, tokens, trigger, focus=focus, force=force)
     finally:
         conversation.attempt(lease.give_back)
-    conversation.accounts.compacted(report)
+    row = _compaction_row(report, trigger)
+    conversation.accounts.compacted(row)
     if report.status in FOLDED:
         now = conversation.size().tokens
         conversation.rests_until = _rests_until(conversation, now) if conversation.refusals else 0
     else:
         if report.model_calls:
-            persistence.write(conversation.window, persistence.journalled, _row(report, trigger))
+            persistence.write(conversation.window, persistence.journalled, row)
         conversation.rests_until = _rests_until(conversation, tokens)
     fields = {key: value for key, value in asdict(report).items() if key != "unfoldable"}
-    conversation.tell(CompactionFinished, **fields)
+    conversation.tell(CompactionFinished(session_id=conversation.id, **fields))
     return report
 
 
@@ -95,9 +91,10 @@ def _replace_window(
     conversation: Conversation, tokens: int, trigger: str, *, focus: str | None, force: bool
 ) -> CompactionReport:
     """Replace the window by what the engine makes of it; a result that is no good is refused, and the window stays."""
-    before = conversation.window
-    given = [conversation.copy(message) for message in before.messages]
-    call = CompressCall(messages=given, sources=_sources(before), tokens=tokens, focus=focus, force=force)
+    window, persistence = conversation.window, conversation.persistence
+    before = list(window.entries)
+    given = [conversation.engine.copy(message) for message in window.messages]
+    call = CompressCall(messages=given, sources=_sources(window), tokens=tokens, focus=focus, force=force)
     try:
         made = conversation.engine.compress(call, conversation.branch)
     except EngineError as error:
@@ -107,13 +104,13 @@ def _replace_window(
     if conversation.engine.is_foreign:
         report = _catch(conversation, report, call, trigger)
     if report.status in FOLDED:
-        if not conversation.persistence.journalled:
-            conversation.persistence.save(conversation.window, _row(report, trigger))
-        _put_pins_back(conversation, before.entries)
-    if conversation.window is not before:
+        if persistence.journalled < len(window):  # it was not committed with a proposal
+            persistence.save(window, _compaction_row(report, trigger))
+        _put_pins_back(conversation, before)
+    if window.entries != before:
         conversation.mend(COMPACTION)
     if report.status in FOLDED and conversation.sent is not None:  # its row must not cut off what the fold has saved
-        conversation.sent = replace(conversation.sent, length=len(conversation.window))
+        conversation.sent = replace(conversation.sent, length=len(window))
     return report
 
 
@@ -128,12 +125,11 @@ def _use(conversation: Conversation, made: CompressResult, given: list[Message],
         entries = folded_entries(verdict.result, window.messages if is_foreign else given, window.entries)
     else:
         entries = proposed_entries(verdict.result, made.proposal.window.items, window.entries)
-        problem = _commit(conversation, entries, made.proposal, _row(verdict.report, trigger))
+        problem = _commit(conversation, entries, made.proposal, _compaction_row(verdict.report, trigger))
         if problem:
             dropped = replace(verdict.report, status="refused", reason=problem, unfoldable=())
             return kept(dropped, conversation.window).report
-    conversation.window = Window(entries)
-    conversation.cut(0, COMPACTION)
+    conversation.change(0, entries, COMPACTION)
     if made.proposal is not None:
         conversation.persistence.is_saved(conversation.window)
     return verdict.report
@@ -146,7 +142,7 @@ def _commit(conversation: Conversation, entries: Sequence[Entry], proposal: Prop
     try:
         conversation.persistence.commit(entries, proposal, row)
     except StaleWindowError:
-        conversation.reload("another process folded the conversation")
+        conversation.follow(conversation.persistence.load(), "another process folded the conversation")
         return "another process has folded the conversation meanwhile"
     except StoreError as error:
         return f"the store could not be used: {error}"
@@ -198,10 +194,10 @@ def _put_pins_back(conversation: Conversation, before: Sequence[Entry]) -> None:
             continue
         one = said.get(row.id) or Source(message=row.message, id=row.id)
         at = place_of(window, row.id)
-        conversation.replace(at, [entry_of(one.message, sources=[one]), *window.entries[at:]], COMPACTION)
+        conversation.change(at, [entry_of(one.message, sources=[one]), *window.entries[at:]], COMPACTION)
 
 
-def _row(report: CompactionReport, trigger: str) -> Request:
+def _compaction_row(report: CompactionReport, trigger: str) -> Request:
     """Return the row of a compaction, with what led to it."""
     told = {"trigger": trigger, **asdict(report)}
     return Request(reason=FOLD, keep=0, added=(), cost_usd=report.cost_usd, report=told)

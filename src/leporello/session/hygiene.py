@@ -38,7 +38,7 @@ def tidy(session: Session) -> CompactionReport | None:
     tokens = measured(session)
     if not in_net(conversation, tokens) or _is_stuck(session, tokens, window):
         return None
-    conversation.persistence.store(conversation.window)
+    conversation.persistence.flush(conversation.window)
     conversation.mend()
     report = fold(conversation, tokens, trigger=REASON, force=True)
     left = conversation.size().tokens

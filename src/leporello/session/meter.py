@@ -40,13 +40,14 @@ class Meter:
         """
         factor = self.calibration.factor(self.model)
         if self._reported is None:
-            return Count(tokens=math.ceil(self._plain(window, tools or 0) * factor), reported=False)
-        new = window.tokens_from(self._counted) + (0 if tools is None else tools - self._tools)
+            plain = PER_REQUEST + window.tokens + (tools or 0)
+            return Count(tokens=math.ceil(plain * factor), reported=False)
+        new = sum(window.weights[self._counted :]) + (0 if tools is None else tools - self._tools)
         return Count(tokens=max(0, self._reported + math.ceil(new * factor)), reported=True)
 
     def sent(self, window: Window, tools: int) -> None:
         """Remember what goes out, so that the report about it can be understood."""
-        self._sent = self._plain(window, tools)
+        self._sent = PER_REQUEST + window.tokens + tools
         self._pending = (len(window), tools)
 
     def reported(self, prompt_tokens: int) -> None:
@@ -76,7 +77,3 @@ class Meter:
         """Count for another model; the count of the one before says nothing about it."""
         self.model = model
         self._reported = self._pending = None
-
-    @staticmethod
-    def _plain(window: Window, tools: int) -> int:
-        return PER_REQUEST + window.tokens + tools

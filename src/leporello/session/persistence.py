@@ -30,14 +30,13 @@ SLICE_MESSAGES = 64
 SLICE_CHARACTERS = 256 * 1024
 """How much is stored in one transaction: others that write wait for no more than that."""
 
-_RECENT = 8  # entries at the end: there the newest message is nearly always, so they are looked at first
-
 
 class Persistence:
     """Stores one conversation on its branch; `notice` tells the user, once, what could not be done."""
 
     def __init__(self, branch: Branch, notice: Callable[[str], None]) -> None:
         self.branch = branch
+        self._store = branch.store
         self.lease_token = uuid4().hex
         """The name under which this session holds the right to compact."""
         self.waiting: list[Source] = []
@@ -56,7 +55,7 @@ class Persistence:
         "" is a branch on which nothing was said yet.
         """
         self.journalled = 0
-        """How many entries the store's window has."""
+        """How many entries at the front the store's window has too; the next row of the journal writes the others."""
         self._items = 0
         """How many items those are."""
         self._notice = notice
@@ -74,17 +73,32 @@ class Persistence:
 
     # what was said
 
-    def store(self, window: Window, said: Sequence[Source] = (), row: Request | None = None) -> None:
-        """Store what was said, and what the store could not take before; when it fails again, it waits."""
-        if not (self.waiting or said):
-            self.fork_withdrawn()
-            self._write_late(window)
+    def store(self, window: Window, said: Sequence[Source], row: Request | None = None) -> None:
+        """Store what was said, with the row of the journal that it answers; when the store cannot take it, it waits."""
+        self.newest = said[-1]
+        if self.unspoken or self.waiting or self.withdrawn or self.unwritten or len(said) > 1:
+            self._store_in_order(window, said, row)
             return
-        if said:
-            self.newest = said[-1]
+        try:
+            self._append(said, row)
+        except StoreError as error:
+            _check(said)
+            self.waiting = list(said)
+            self._notice(f"the conversation is not stored at the moment: {error}")
+
+    def flush(self, window: Window) -> None:
+        """Store what the store could not take before: messages, forks and rows of the journal, in their order."""
+        if self.waiting:
+            self._store_in_order(window, (), None)
+        elif self.withdrawn or self.unwritten:
+            self._fork_withdrawn()
+            self._write_late(window)
+
+    def _store_in_order(self, window: Window, said: Sequence[Source], row: Request | None) -> None:
+        """Store what waits and what was said, in slices; what was said after an undo stands on the fork it makes."""
         waiting = [*self.unspoken, *self.waiting, *said]
         if self.withdrawn and self.withdrawn[0][1] not in waiting:
-            self.fork_withdrawn()
+            self._fork_withdrawn()
             if self.withdrawn and self.withdrawn[0][1] not in waiting:
                 _check(said)
                 self.unspoken, self.waiting = [], waiting
@@ -95,21 +109,19 @@ class Persistence:
             _check(said)
         for number, part in enumerate(slices, 1):
             try:
-                ids = self._append(part, row if number == len(slices) else None)
+                self._append(part, row if number == len(slices) else None)
             except StoreError as error:
                 _check(said)
                 self.unspoken = []
                 self.waiting = [one for later in slices[number - 1 :] for one in later]
                 self._notice(f"the conversation is not stored at the moment: {error}")
                 return
-            for one, id_ in zip(part, ids, strict=True):
-                one.id = id_
             self.unspoken = []
             self.waiting = [one for later in slices[number:] for one in later]
-            self.fork_withdrawn()
+            self._fork_withdrawn()
             if self.withdrawn and self.withdrawn[0][1] not in self.waiting:
-                return  # what was said after an undo stands on the branch that it makes
-        self.fork_withdrawn()
+                return
+        self._fork_withdrawn()
         self._write_late(window)
 
     def store_answer(self, said: Source, window: Window, upto: int, row: Request) -> None:
@@ -118,32 +130,32 @@ class Persistence:
             self.store(window, [said])
             self.write(window, upto, row)
             return
-        written, until = self._row(window, upto, row)
+        written, until = self._with_items(window, upto, row)
         try:
             self.store(window, [said], written)
         except StaleTipError:
             self.fork_behind_tip()
-            written, until = self._row(window, upto, row)
+            written, until = self._with_items(window, upto, row)
             self.store(window, [said], written)
         if self.waiting:
             self.unwritten.append(row)
         else:
-            self._note(written, until)
+            self.journalled, self._items = until, written.keep + len(written.added)
 
     def newest_said(self) -> Source | None:
         """Return what was said last, also when a fold has taken it out of the window; None when that is not known."""
         if self.newest is not None or self.waiting or self.withdrawn:
             return self.newest
-        id_ = self._try(self._newest_id)
+        id_ = self._newest_id()
         return None if id_ is None else Source(message={}, id=id_)
 
     def withdraw(self, first: Source, last: Source) -> None:
         """Take back what was said, from and to: the conversation goes on on a fork before it."""
         self.withdrawn.append((first, last))
         self.newest = None
-        self.fork_withdrawn()
+        self._fork_withdrawn()
 
-    def fork_withdrawn(self) -> None:
+    def _fork_withdrawn(self) -> None:
         """Fork before what was taken back, as soon as it is all stored."""
         while self.withdrawn and self.withdrawn[0][1] not in self.waiting:
             first, _ = self.withdrawn[0]
@@ -184,10 +196,10 @@ class Persistence:
         Two that speak at the same time are not brought together: each goes on with what it knows, and the store keeps
         all.
         """
-        if self.waiting or self.withdrawn:
+        if self.waiting or self.withdrawn or self.tip is not None:
             return None
-        newest = self._try(self._newest_id)
-        if newest is None or newest in _ids(window.entries[-_RECENT:]) or newest in _ids(window.entries):
+        newest = self._newest_id()
+        if newest is None or (self.newest is not None and newest == self.newest.id) or newest in _ids(window.entries):
             return None
         saved = self.load()
         return saved if saved is not None and saved.knows(_ids(window.entries[self.journalled :])) else None
@@ -203,11 +215,11 @@ class Persistence:
         if self.waiting or self.withdrawn:
             self.unwritten.append(row)
             return
-        written, upto = self._row(window, upto, row)
+        written, upto = self._with_items(window, upto, row)
         if self._try(partial(self._journal, written)) is None:
             self.unwritten.append(row)
         else:
-            self._note(written, upto)
+            self.journalled, self._items = upto, written.keep + len(written.added)
 
     def save(self, window: Window, row: Request) -> None:
         """Replace the store's window by this one, whatever it was."""
@@ -231,30 +243,38 @@ class Persistence:
     def end(self) -> None:
         """Mark the end of the conversation, if anything of it is stored."""
         branch = self.branch
-        if branch.store.info(branch.conversation, owner=branch.owner) is not None:
-            branch.store.end(branch.conversation, owner=branch.owner)
+        if self._store.info(branch.conversation, owner=branch.owner) is not None:
+            self._store.end(branch.conversation, owner=branch.owner)
 
     # one step on the store each
 
-    def _append(self, said: Sequence[Source], row: Request | None) -> tuple[str, ...]:
+    def _append(self, said: Sequence[Source], row: Request | None) -> None:
         """Store messages behind the tip; if something else was said there meanwhile, on a fork of their own.
 
         Raises StaleTipError when there is a row of the journal: it speaks of the window of another branch then.
         """
-        messages, prompt = [one.message for one in said], said[0].prompt
-        known = {n: one.known for n, one in enumerate(said) if one.known}
-        append = partial(self.branch.store.append, self.branch.conversation, messages, prompt=prompt, known=known)
-        if self.tip is None or prompt:
-            return append(request=row, **self.branch.here)
+        prompt = said[0].prompt
+        behind = None if prompt else self.tip
         try:
-            ids = append(request=row, behind=self.tip, **self.branch.here)
+            ids = self._appended(said, row, prompt=prompt, behind=behind)
         except StaleTipError:
             if row is not None:
                 raise
             self.fork_behind_tip()
-            ids = append(behind=self.tip, **self.branch.here)
-        self.tip = ids[-1]
-        return ids
+            ids = self._appended(said, row, prompt=prompt, behind=behind)
+        for one, id_ in zip(said, ids, strict=True):
+            one.id = id_
+        if behind is not None:
+            self.tip = ids[-1]
+
+    def _appended(
+        self, said: Sequence[Source], row: Request | None, *, prompt: bool, behind: str | None
+    ) -> tuple[str, ...]:
+        branch, messages = self.branch, [one.message for one in said]
+        known = {n: one.known for n, one in enumerate(said) if one.known}
+        return self._store.append(
+            branch.conversation, messages, request=row, prompt=prompt, behind=behind, known=known, **branch.here
+        )
 
     def _switch(self, number: int) -> None:
         """Turn to another branch, which begins with a window of its own: the next row writes all of it."""
@@ -262,21 +282,25 @@ class Persistence:
         self.journalled = self._items = 0
 
     def _newest_id(self) -> str | None:
-        return self.branch.store.newest(self.branch.conversation, **self.branch.here)
+        """Return the id of the newest message in the store; None when there is none, or the store cannot be used."""
+        try:
+            return self._store.newest(self.branch.conversation, **self.branch.here)
+        except StoreError as error:
+            self._notice(str(error))
+            return None
 
     def _fork_before(self, id_: str) -> bool:
         first = self.branch.get([id_]).get(id_)
         if first is not None and not first.superseded:
-            number = self.branch.store.fork(self.branch.conversation, before=first.id, **self.branch.here)
-            self._switch(number)
+            self._switch(self._store.fork(self.branch.conversation, before=first.id, **self.branch.here))
         return True
 
     def _pinned(self) -> list[Stored]:
-        ids = self.branch.store.pins(self.branch.conversation, owner=self.branch.owner)
+        ids = self._store.pins(self.branch.conversation, owner=self.branch.owner)
         return [row for row in self.branch.get(ids).values() if not row.superseded] if ids else []
 
     def _journal(self, row: Request) -> int:
-        return self.branch.store.record_request(self.branch.conversation, row, **self.branch.here)
+        return self._store.record_request(self.branch.conversation, row, **self.branch.here)
 
     def _save(self, items: tuple[WindowItem, ...], row: Request) -> int:
         try:
@@ -286,25 +310,22 @@ class Persistence:
 
     def _save_once(self, items: tuple[WindowItem, ...], row: Request) -> int:
         window = StoredWindow(version=self.branch.window().version, items=items)
-        return self.branch.store.save_window(self.branch.conversation, window, row, **self.branch.here).version
+        return self._store.save_window(self.branch.conversation, window, row, **self.branch.here).version
 
     def _write_late(self, window: Window) -> None:
         """Write the rows that the store could not take, for what they used and cost, with the window as it is now."""
         while self.unwritten and not (self.waiting or self.withdrawn):
-            written, upto = self._row(window, len(window), self.unwritten[0])
+            written, upto = self._with_items(window, len(window), self.unwritten[0])
             if self._try(partial(self._journal, written)) is None:
                 return
-            self._note(written, upto)
+            self.journalled, self._items = upto, written.keep + len(written.added)
             self.unwritten.pop(0)
 
-    def _row(self, window: Window, upto: int, row: Request) -> tuple[Request, int]:
+    def _with_items(self, window: Window, upto: int, row: Request) -> tuple[Request, int]:
         """Return a row with what it adds to the store's window, and how many entries that window has then."""
         upto = max(upto, self.journalled)  # a fold since the request has saved more than that
         added = items_of(window.entries[self.journalled : upto])
         return replace(row, keep=self._items, added=added), upto
-
-    def _note(self, written: Request, upto: int) -> None:
-        self.journalled, self._items = upto, written.keep + len(written.added)
 
     def _try(self, work: Callable[[], T]) -> T | None:
         """Do something on the store; that it cannot be used is told, and does not end the conversation."""

@@ -86,7 +86,7 @@ def _can_move(conversation: Conversation, entry: Entry) -> bool:
 
 def _move_to_end(conversation: Conversation, entry: Entry) -> None:
     at = conversation.window.entries.index(entry)
-    conversation.replace(at, [*conversation.window.entries[at + 1 :], entry], WHY)
+    conversation.change(at, [*conversation.window.entries[at + 1 :], entry], WHY)
     conversation.persistence.tip = entry.id
 
 
@@ -178,4 +178,4 @@ def _carry_out(conversation: Conversation, changes: Sequence[_Change]) -> None:
     for at in range(front, len(window)):
         entries += [replaced.get(at, window.entries[at]), *inserted.get(at, ())]
     same = next(n for n, entry in enumerate(entries) if entry is not window.entries[front + n])
-    conversation.replace(front + same, entries[same:], WHY)
+    conversation.change(front + same, entries[same:], WHY)

@@ -21,7 +21,7 @@ from leporello.session.accounts import Parts, SessionUsage
 from leporello.session.answers import read_answer
 from leporello.session.arguments import check_error, check_texts, check_window, checked_tools
 from leporello.session.conversation import checked
-from leporello.session.dialects import requests_in
+from leporello.session.dialects import AnthropicRequests
 from leporello.session.factory import Opened, open_session, switched
 from leporello.session.streams import Stream
 from leporello.store import ROOT
@@ -55,7 +55,7 @@ class Session:
     def __init__(self, opened: Opened) -> None:
         self._opened = opened
         self._conversation = opened.conversation
-        self._requests = requests_in(opened.conversation.dialect)
+        self._anthropic = AnthropicRequests() if opened.conversation.dialect == "anthropic" else None
         self._reading: Stream | None = None
         self._held: list[Message] = []
         self._closed = False
@@ -169,12 +169,13 @@ class Session:
 
         What is added while a streamed answer still comes waits for the end of it, and stands behind it.
         """
-        said = [checked(message) for message in self._in_openai_format(messages)]
+        said = messages if self._anthropic is None else list(self._in_openai_format(messages))
+        conversation = self._open_conversation
         if self._reading is None:
-            self._open_conversation.add(said)
+            conversation.add(said)
         else:
             for message in said:
-                verbatim(message)  # what can never be stored is refused now
+                verbatim(checked(message))  # what can never be stored is refused now
             self._held += copied(said)
 
     def request(self, tools: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
@@ -182,10 +183,12 @@ class Session:
 
         The conversation is folded first if its engine says so; the engine's own tools stand behind yours.
         """
-        given = checked_tools(tools)
-        self._break_off()
-        self._open_conversation.request(given)
-        return self._requests.request(self._conversation)
+        given = () if tools is None else checked_tools(tools)
+        if self._reading is not None:
+            self._break_off()
+        conversation = self._open_conversation
+        conversation.request(given)
+        return conversation.openai_request() if self._anthropic is None else self._anthropic.request(conversation)
 
     def record(self, response: Any) -> list[ToolCall]:
         """Take the model's answer, an object of its package or a dict, and return the calls that you must answer.
@@ -262,7 +265,7 @@ class Session:
         self._opened.forkable()
         self._break_off()
         conversation = self._open_conversation
-        conversation.persistence.store(conversation.window)
+        conversation.persistence.flush(conversation.window)
         if self.unstored or conversation.persistence.withdrawn:
             raise StoreError("the conversation is not stored at the moment, so it cannot be forked.")
         return self._opened.on_branch(self.store.fork(self.id, before=before, head=head, **conversation.branch.here))
@@ -305,7 +308,7 @@ class Session:
         conversation.end()
         conversation.attempt(conversation.engine.reset)
         self._conversation = self._opened.another(session_id)
-        self._requests = requests_in(self._conversation.dialect)
+        self._anthropic = AnthropicRequests() if self._conversation.dialect == "anthropic" else None
         self._begin(self._opened.system)
         return self.id
 
@@ -402,7 +405,7 @@ class Session:
 
     def _in_openai_format(self, messages: Iterable[Message]) -> Iterator[Message]:
         for message in messages:
-            if self._conversation.dialect == "anthropic" and _has_blocks(message):
+            if _has_blocks(message):
                 yield from from_anthropic({"messages": [message]})
             else:
                 yield message

@@ -24,55 +24,46 @@ class Validity:
     """How far the window is known to be valid, and which ids its calls have."""
 
     def __init__(self) -> None:
-        self._checked = 0
+        self.checked = 0
+        """How many entries at the front are known to be valid."""
         self.ids: set[str] = set()
 
-    def mend(self, window: Window, dialect: str) -> int | None:
-        """Make the window valid; returns the first place that was changed, or None."""
+    def repaired(self, window: Window, dialect: str) -> tuple[int, list[Entry]] | None:
+        """Return what makes the window valid: other entries from a place on; None when it is so already."""
         start = self._start(window)
         part = window.messages[start:]
         opening = [_OPENING] if start and part and part[0].get("role") != "user" else []
-        changed = None
-        if violations([*opening, *part], dialect):
-            changed = self._repair(window, start, opening)
-            self._checked = min(self._checked, len(window) if changed is None else changed)
-        self._note(window)
-        return changed
+        if not violations([*opening, *part], dialect):
+            return None
+        entries = window.entries[start:]
+        valid = repair([*opening, *part]).messages[len(opening) :]
+        mended = [
+            _mended(message, [entries[place] for place in places])
+            for message, places in zip(valid, align(part, valid), strict=True)
+        ]
+        shorter = min(len(entries), len(mended))
+        same = next((at for at in range(shorter) if entries[at] is not mended[at]), shorter)
+        return None if same == len(entries) == len(mended) else (start + same, mended[same:])
+
+    def note(self, window: Window) -> None:
+        """Take note that the window is valid as it is now."""
+        for message in window.messages[self.checked :]:
+            self.ids.update(call_ids_of(message))
+        self.checked = len(window)
 
     def cut(self, index: int) -> None:
         """Take note that the entries from a place on are gone or others."""
-        self._checked = min(self._checked, index)
+        self.checked = min(self.checked, index)
         if not index:
             self.ids.clear()
 
     def _start(self, window: Window) -> int:
         """Return the place from which on the window must be looked at: the front, when what is new concerns it."""
-        new = window.messages[self._checked :]
-        if not self._checked or any(id_ in self.ids for message in new for id_ in call_ids_of(message)):
+        new = window.messages[self.checked :]
+        if not self.checked or any(id_ in self.ids for message in new for id_ in call_ids_of(message)):
             return 0
-        start = group_start(window.messages, self._checked - 1)
+        start = group_start(window.messages, self.checked - 1)
         return 0 if is_system(window.messages[start]) else start
-
-    def _repair(self, window: Window, start: int, opening: list[Message]) -> int | None:
-        entries = window.entries[start:]
-        originals = [entry.message for entry in entries]
-        valid = repair([*opening, *originals]).messages[len(opening) :]
-        mended = [
-            _mended(message, [entries[place] for place in places])
-            for message, places in zip(valid, align(originals, valid), strict=True)
-        ]
-        same = next((at for at, (old, new) in enumerate(zip(entries, mended, strict=False)) if old is not new), None)
-        if same is None:
-            if len(entries) == len(mended):
-                return None
-            same = min(len(entries), len(mended))
-        window.replace(start + same, mended[same:])
-        return start + same
-
-    def _note(self, window: Window) -> None:
-        for message in window.messages[self._checked :]:
-            self.ids.update(call_ids_of(message))
-        self._checked = len(window)
 
 
 def _mended(message: Message, sources: Sequence[Entry]) -> Entry:

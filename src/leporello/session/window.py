@@ -35,7 +35,8 @@ class Source:
 class Entry:
     """One message of the window.
 
-    `message` is what the engine sees, `wire` the same as it goes to the provider. `sources` are the messages that
+    `message` is what the engine sees, `wire` the same as it goes to the provider: without private keys, cache markers
+    and fields that providers do not take. `sources` are the messages that
     it shows: usually one, several when a repair joined them, none when an engine or a repair wrote it. `stored_as` is
     how the store's window writes an entry that was read from there or proposed.
     """
@@ -96,16 +97,11 @@ class Entry:
 
 def entry_of(message: Message, *, sources: Sequence[Source] = (), stored_as: Iterable[WindowItem] = ()) -> Entry:
     """Return the entry of a message."""
-    wire, tokens = on_the_wire(message), count_message(message)
+    wire = without_private(message)
+    if not NOT_SENT.isdisjoint(wire):
+        wire = {key: value for key, value in wire.items() if key not in NOT_SENT}
+    tokens = count_message(message)
     return Entry(message=message, wire=wire, tokens=tokens, sources=tuple(sources), stored_as=tuple(stored_as))
-
-
-def on_the_wire(message: Message) -> Message:
-    """Return a message as it goes out: without private keys, cache markers and what providers do not take."""
-    sent = without_private(message)
-    if NOT_SENT.isdisjoint(sent):
-        return sent
-    return {key: value for key, value in sent.items() if key not in NOT_SENT}
 
 
 class Window:
@@ -137,10 +133,13 @@ class Window:
             self.weights.append(entry.tokens)
             self.tokens += entry.tokens
 
-    def replace(self, start: int, entries: Sequence[Entry]) -> None:
-        """Put other entries in the place of those from `start` on."""
-        self.rewritten = min(self.rewritten, start)
-        del self._shown[start:]
+    def replace(self, start: int, entries: Sequence[Entry], first: int) -> None:
+        """Put other entries in the place of those from `start` on; up to `first` they say the same as before."""
+        self.rewritten = min(self.rewritten, first)
+        if start:
+            del self._shown[start:]
+        else:
+            self._shown = []
         self.tokens -= self.tokens_from(start)
         del self.entries[start:], self.messages[start:], self.wire[start:], self.weights[start:]
         self.extend(entries)

@@ -61,32 +61,26 @@ class Branch:
         self._store = store
         self.conversation = conversation
         self.owner = owner
-        self.number = number
+        self.switch(number)
         self.sources: Sequence[tuple[str | None, ...]] = ()
         """The stored messages that each message of the list stands for that is given to `compress()`.
 
         None is one that could not be stored yet; a message that stands for none was written by an engine or a repair.
         """
-        self._nodes: _WindowNodes | None = None
-        self._superseded: int | None = None
-        self._proposal: Proposal | None = None
 
     @property
     def store(self) -> Store:
         """The store of the conversation."""
-        if callable(self._store):
-            return self._store()
-        return self._store
+        return self._store() if callable(self._store) else self._store
 
-    @property
-    def here(self) -> dict[str, Any]:
-        """The owner and the branch, as the store's methods take them."""
-        return {"owner": self.owner, "branch": self.number}
-
-    def switch(self, number: int) -> None:
-        """Turn to another branch of the conversation."""
+    def switch(self, number: int | None) -> None:
+        """Turn to a branch of the conversation."""
         self.number = number
-        self._nodes = self._superseded = self._proposal = None
+        self.here: dict[str, Any] = {"owner": self.owner, "branch": number}
+        """The owner and the branch, as the store's methods take them."""
+        self._nodes: _WindowNodes | None = None
+        self._superseded: int | None = None
+        self._proposal: Proposal | None = None
 
     # what can be read
 

@@ -64,6 +64,8 @@ def verbatim(message: Any, path: str = "message") -> bytes:
 def encode(message: Any, path: str = "message") -> Encoded:
     """Return what is stored for a message; a value that is not JSON is refused with its path."""
     data = verbatim(message, path)
+    if len(data) < LONG and b"\\u" not in data:
+        return Encoded(data, data)
     texts = list(_long_strings(message, ())) if len(data) >= LONG and not _has_split_pair(message, data) else []
     if not texts:
         return Encoded(data, _body(message, data))

@@ -8,8 +8,7 @@ from leporello.errors import StoreError
 from leporello.store.records import ROOT, BranchInfo
 from leporello.store.sqlite.branch_path import Fork, fork_of, is_on, path_of, rows_on
 from leporello.store.sqlite.counters import count_anew, count_forked
-from leporello.store.sqlite.current_window import last_request
-from leporello.store.sqlite.rows import Part, add_branch, find, number_of, opened, time_of
+from leporello.store.sqlite.rows import Part, add_branch, find, known_branch, last_request, number_of, opened, time_of
 
 if TYPE_CHECKING:
     import sqlite3
@@ -110,16 +109,6 @@ class Branches(Part):
                 "SELECT message FROM pins WHERE conversation = ? ORDER BY message", (found.id if found else 0,)
             )
             return tuple(f"m{number}" for (number,) in rows)
-
-
-def known_branch(connection: sqlite3.Connection, found: Conversation, branch: int | None, place: str) -> int:
-    """Return a branch that there is; None: the head."""
-    if branch is None or branch == found.head:
-        return found.head
-    row = connection.execute("SELECT 1 FROM branches WHERE conversation = ? AND id = ?", (found.id, branch)).fetchone()
-    if row is None:
-        raise StoreError(f"there is no branch {branch} in this conversation.", place=place)
-    return branch
 
 
 def newest_branches(connection: sqlite3.Connection, conversation: int, most: int) -> list[int]:

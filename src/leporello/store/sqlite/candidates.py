@@ -5,14 +5,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
-from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.store.records import Candidates
 from leporello.store.search.scan import as_candidate
 from leporello.store.sqlite.reading import load
-from leporello.store.sqlite.rows import column_text, find, number_of
+from leporello.store.sqlite.rows import column_text, conversation_term, find, number_of, owner_term
 
 if TYPE_CHECKING:
     import sqlite3
@@ -24,7 +22,6 @@ SCORED: Final = 12_000  # hits whose score is worked out, the newest ones
 COUNTED: Final = 2_000  # hits of a term that are counted; beyond, their number is estimated
 _FEW_OTHERS: Final = SCANNED // 4  # messages outside the conversation that is searched
 
-_CONVERSATION, _OWNER = "\ue000", "\ue001"  # private-use characters: no prepared text has them
 _ALL: Final = (1 << 63) - 1
 
 
@@ -40,17 +37,6 @@ class Match:
     def last(self) -> int:
         """The highest number that counts."""
         return self.newest or _ALL
-
-
-def conversation_term(number: int) -> str:
-    """Return the term that stands for a conversation in the index."""
-    return f"{_CONVERSATION}{number}"
-
-
-@lru_cache(maxsize=1024)
-def owner_term(owner: str) -> str:
-    """Return the term that stands for an owner in the index."""
-    return f"{_OWNER}{blake2b(owner.encode(), digest_size=5).hexdigest()}"
 
 
 def matching(connection: sqlite3.Connection, match: Match, limit: int, *, newest_first: bool) -> Candidates:

@@ -31,6 +31,8 @@ class Database:
 
     def __init__(self, path: Path | None, *, read_only: bool = False, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = path
+        self.place = str(path) if path else ":memory:"
+        """Where it is, for messages."""
         self.read_only = read_only
         self.busy_seconds = busy_seconds
         self._most = MOST_CONNECTIONS if path else 1
@@ -45,15 +47,10 @@ class Database:
         self._current = False
         self._finalizer = weakref.finalize(self, self._pool.end)
 
-    @property
-    def place(self) -> str:
-        """Where it is, for messages."""
-        return str(self.path) if self.path else ":memory:"
-
     @contextmanager
     def read(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection that sees one state of the database."""
-        with self._translated(), self._lent(create=False) as connection:
+        with self._lent(create=False) as connection:
             connection.execute("BEGIN")
             try:
                 yield connection
@@ -64,21 +61,29 @@ class Database:
     @contextmanager
     def write(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection whose changes are made all together at the end, or not at all."""
-        self._check_fork()
+        if os.getpid() != self._pid:
+            self._begin_anew()
         if self.read_only:
             raise StoreError("it was opened for reading only.", place=self.place, hint="Open it without mode=ro.")
         if not self._writing.acquire(timeout=self.busy_seconds):
             raise self._busy()
         try:
-            with self._translated(), self._lent(create=True) as connection, _transaction(connection):
-                yield connection
+            with self._lent(create=True) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                try:
+                    yield connection
+                    connection.execute("COMMIT")
+                except BaseException:
+                    if connection.in_transaction:
+                        connection.execute("ROLLBACK")
+                    raise
         finally:
             self._writing.release()
 
     @contextmanager
     def plain(self) -> Iterator[sqlite3.Connection]:
         """Lend a connection without a transaction, for work that SQLite does outside of one."""
-        with self._translated(), self._lent(create=False) as connection:
+        with self._lent(create=False) as connection:
             yield connection
 
     def copy_log(self) -> bool:
@@ -107,14 +112,13 @@ class Database:
 
     def close(self) -> None:
         """Close the connections that are free; a file is opened again when it is used again."""
-        self._check_fork()
+        if os.getpid() != self._pid:
+            self._begin_anew()
         self._closed = self.path is None
         self._pool.close()
 
-    def _check_fork(self) -> None:
+    def _begin_anew(self) -> None:
         """Begin anew in a child process: SQLite connections must not cross a fork, not even to be closed."""
-        if os.getpid() == self._pid:
-            return
         self._finalizer.detach()
         kept = self._pool.free if self.path is None else []
         self._left_behind += self._pool.free
@@ -123,24 +127,29 @@ class Database:
 
     @contextmanager
     def _lent(self, *, create: bool) -> Iterator[sqlite3.Connection]:
-        self._check_fork()
+        """Lend a connection, and say in our words what the database answers to what is done with it."""
+        if os.getpid() != self._pid:
+            self._begin_anew()
         if self._closed or (self.path is None and self._pool.closed):
             raise StoreError("this store in memory was closed, and what it held is gone.", place=self.place)
-        if not create and not self.exists():
-            with _empty() as connection:
-                yield connection
-            return
         pool = self._pool
-        if not pool.slots.acquire(timeout=self.busy_seconds):
-            raise self._busy()
         try:
-            connection = pool.take() or self._opened()
+            if not create and self.path is not None and not self.path.exists():
+                with _empty() as connection:
+                    yield connection
+                return
+            if not pool.slots.acquire(timeout=self.busy_seconds):
+                raise self._busy()
             try:
-                yield connection
+                connection = pool.take() or self._opened()
+                try:
+                    yield connection
+                finally:
+                    pool.free.append(connection)
             finally:
-                pool.free.append(connection)
-        finally:
-            pool.slots.release()
+                pool.slots.release()
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
 
     def _opened(self) -> sqlite3.Connection:
         if self.path is not None:
@@ -202,13 +211,6 @@ class Database:
             hint="Nothing was changed; try again.",
         )
 
-    @contextmanager
-    def _translated(self) -> Iterator[None]:
-        try:
-            yield
-        except sqlite3.Error as error:
-            raise self._explained(error) from error
-
     def _explained(self, error: sqlite3.Error) -> StoreError:
         code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
         if code in {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED}:
@@ -243,18 +245,6 @@ def refuse_special(path: Path) -> None:
     """Raise for a pipe or a device, which SQLite would wait for."""
     if path.exists() and not (path.is_file() or path.is_dir()):
         raise StoreError("it is not a regular file.", place=str(path), hint="Name another file.")
-
-
-@contextmanager
-def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
 
 
 def _open(name: str, *, uri: bool = False) -> sqlite3.Connection:

@@ -9,19 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from leporello.messages.fixed import FIXED_TEXTS
 from leporello.store.records import Window
 from leporello.store.sqlite.branch_path import Fork, fork_of, path_of, rows_on
-from leporello.store.sqlite.rows import chunks, number_of, placeholders
+from leporello.store.sqlite.rows import chunks, last_request, number_of, placeholders
 
 if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator, Sequence
 
     from leporello.store.records import WindowItem
-
-
-def last_request(connection: sqlite3.Connection, conversation: int) -> int:
-    """Return the number of the newest row of the journal."""
-    row = connection.execute("SELECT max(number) FROM requests WHERE conversation = ?", (conversation,)).fetchone()
-    return row[0] or 0
 
 
 def current_window(connection: sqlite3.Connection, conversation: int, branch: int, upto: int | None = None) -> Window:

@@ -16,7 +16,7 @@ from leporello.store.codec import payload_keys
 from leporello.store.records import ROOT, Deletion
 from leporello.store.search.prepare import prepared_text
 from leporello.store.sqlite.counters import recount
-from leporello.store.sqlite.current_window import current_window, last_request, tops_of
+from leporello.store.sqlite.current_window import current_window, tops_of
 from leporello.store.sqlite.index import make_index, row_text, take_from_index
 from leporello.store.sqlite.nodes import reachable
 from leporello.store.sqlite.reading import load_readable
@@ -26,6 +26,7 @@ from leporello.store.sqlite.rows import (
     add_branch,
     chunks,
     find,
+    last_request,
     placeholders,
     set_setting,
     setting,

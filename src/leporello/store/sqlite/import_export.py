@@ -9,7 +9,6 @@ are read too.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -148,7 +147,7 @@ class ImportExport(Purging):
                     tools |= call_names([message])
                     rows.append((number, line, prepare(message, f"line {number}", tools)))
             with self._db.write() as connection:
-                _import_batch(connection, replace(by_number(connection, hidden), owner=owner), rows)
+                _import_batch(connection, by_number(connection, hidden)._replace(owner=owner), rows)
         return end
 
     def _show(self, hidden: int, key: str, owner: str, head: dict[str, Any], end: Any) -> None:

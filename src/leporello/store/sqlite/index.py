@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Final
 from leporello.errors import StoreError
 from leporello.store.records import Finding
 from leporello.store.search.prepare import FTS_DDL, PREPARE_VERSION, prepared_text
-from leporello.store.sqlite.candidates import Match, conversation_term, matching, owner_term, term_count
+from leporello.store.sqlite.candidates import Match, matching, term_count
 from leporello.store.sqlite.reading import load, load_readable
-from leporello.store.sqlite.rows import Part, column_text, find, set_setting, setting
+from leporello.store.sqlite.rows import Part, column_text, conversation_term, find, owner_term, set_setting, setting
 
 if TYPE_CHECKING:
     import sqlite3

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from leporello.errors import StaleTipError
 from leporello.messages import fingerprint, leading_systems
@@ -12,7 +12,7 @@ from leporello.store.reconcile.match import full_plan
 from leporello.store.reconcile.quick import RUN, extended, quick_plan, remembered
 from leporello.store.records import Ingested
 from leporello.store.sqlite.branch_path import path_of, rows_on
-from leporello.store.sqlite.branches import begin_root, fork_at, goes_on, known_branch, newest_branches, set_head
+from leporello.store.sqlite.branches import begin_root, fork_at, goes_on, newest_branches, set_head
 from leporello.store.sqlite.history import SQLiteHistory
 from leporello.store.sqlite.reading import load
 from leporello.store.sqlite.recognition import note_known
@@ -24,9 +24,11 @@ from leporello.store.sqlite.rows import (
     by_number,
     chunks,
     find,
+    known_branch,
     number_of,
     opened,
     placeholders,
+    tip_of,
     to_json,
 )
 from leporello.store.sqlite.windows import write_request
@@ -78,27 +80,31 @@ class Messages(Part):
         history up to a message is recognised, by its index. With `behind` the branch must end with that message, else
         `StaleTipError` is raised.
         """
-        key, called = (owner, conversation), call_names(messages)
-        tools = self._called.get(key, {}) | called
-        if not are_named(messages, tools):
-            tools |= self._recent_calls(conversation, owner, branch)
+        key = (owner, conversation)
+        called: dict[str, str] = {}
+        tools: dict[str, str] = {}
+        listed: Sequence[Any] = messages  # what is no message is refused when it is prepared
+        if any(isinstance(one, dict) and ("tool_calls" in one or "tool_call_id" in one) for one in listed):
+            called = call_names(messages)
+            tools = self._called.get(key, {}) | called
+            if not are_named(messages, tools):
+                tools |= self._recent_calls(conversation, owner, branch)
         prepared = [prepare(message, f"messages[{n}]", tools) for n, message in enumerate(messages)]
         with self._db.write() as connection:
             found = opened(connection, conversation, owner, self._clock())
             on = known_branch(connection, found, branch, self._db.place)
-            history = SQLiteHistory(connection, found.id, on)
-            newest = history.newest(1)
-            if behind is not None and (newest[0].id if newest else None) != number_of(behind, "m"):
+            tip = tip_of(connection, found.id, on)
+            if behind is not None and (tip[0] if tip else None) != number_of(behind, "m"):
                 raise StaleTipError(behind, self._db.place)
-            place = newest[0].place if newest else 0.0
             if on != found.head and goes_on(connection, found.id, on, [row.seen.role for row in prepared]):
                 set_head(connection, found.id, on)
-            count = len(messages) if prompt else 0 if newest else leading_systems(messages)
+            count = len(messages) if prompt else 0 if tip else leading_systems(messages)
             systems = {row.seen.fingerprint: row for row in prepared[:count]}
-            prompts = history.systems(systems)
+            prompts = SQLiteHistory(connection, found.id, on).systems(systems) if systems else {}
             new = {mark: row for mark, row in systems.items() if mark not in prompts}
             rows: list[tuple[Prepared, float | None]] = [(row, None) for row in new.values()]
-            rows += [(row, place + 1 + n) for n, row in enumerate(prepared[count:])]
+            place = tip[1] + 1 if tip else 1.0
+            rows += [(row, place + n) for n, row in enumerate(prepared[count:])]
             numbers = insert(connection, found, rows, self._clock(), on)
             if known:
                 first = found.next_seq + len(new) - count
@@ -107,17 +113,23 @@ class Messages(Part):
                 )
             if request is not None:
                 write_request(connection, found.id, request, self._clock(), on)
-            version = by_number(connection, found.id).version
+            reading = self._readings.get((*key, on))
+            after = by_number(connection, found.id) if reading else found
         prompts |= dict(zip(new, numbers, strict=False))
         stored = [*(prompts[row.seen.fingerprint] for row in prepared[:count]), *numbers[len(new) :]]
-        reading = self._readings.get((*key, on))
         if reading and reading.version == found.version:
             seen = [row.seen._replace(system=n < count) for n, row in enumerate(prepared)]
-            longer = extended(reading, messages, seen, stored, version)
-            self._remember((*key, on), longer)
+            self._remember((*key, on), extended(reading, messages, seen, stored, after.version))
         if called:
             _keep(self._called, key, called)
         return tuple(f"m{number}" for number in stored)
+
+    def newest(self, conversation: str, *, owner: str = "", branch: int | None = None) -> str | None:
+        """Return the id of the newest message of a branch, the system prompt left out; None when there is none."""
+        with self._db.read() as connection:
+            found = find(connection, conversation, owner)
+            tip = tip_of(connection, found.id, branch or found.head) if found else None
+        return f"m{tip[0]}" if tip else None
 
     def ingest(
         self,
@@ -168,7 +180,7 @@ class Messages(Part):
         with self._db.write() as connection:
             found = opened(connection, conversation, owner, self._clock())
             on = known_branch(connection, found, branch, self._db.place)
-            newest = SQLiteHistory(connection, found.id, on).newest(1)
+            tip = tip_of(connection, found.id, on)
             made = _made(connection, found.id, zip(marks, origins, strict=True))
             connection.executemany(
                 "INSERT OR IGNORE INTO emitted (conversation, fingerprint, origins) VALUES (?, ?, ?)",
@@ -177,7 +189,7 @@ class Messages(Part):
             connection.execute(
                 "INSERT OR REPLACE INTO handed_out (conversation, branch, newest, marks, origins)"
                 " VALUES (?, ?, ?, ?, ?)",
-                (found.id, on, newest[0].id if newest else 0, b"".join(marks), to_json(origins)),
+                (found.id, on, tip[0] if tip else 0, b"".join(marks), to_json(origins)),
             )
         self._remember((owner, conversation, on), None)
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from leporello.store.sqlite.branch_path import path_of, rows_on
-from leporello.store.sqlite.branches import known_branch
 from leporello.store.sqlite.renumber import renumber
-from leporello.store.sqlite.rows import Part, by_number, number_of, opened
+from leporello.store.sqlite.rows import Part, by_number, known_branch, number_of, opened
 from leporello.store.sqlite.writing import call_names, insert, prepare, replace_rows
 
 if TYPE_CHECKING:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from functools import lru_cache
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leporello.errors import StoreError
 from leporello.store.records import ROOT
+from leporello.store.sqlite.branch_path import path_of, rows_on
 
 if TYPE_CHECKING:
     import sqlite3
@@ -27,8 +29,7 @@ class Part:
     _clock: Callable[[], float]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Conversation:
+class Conversation(NamedTuple):
     """A row of `conversations`, as far as writing to it goes."""
 
     id: int
@@ -47,30 +48,23 @@ class Conversation:
 
 NEW: Final = Conversation(id=0, owner="", next_seq=1, chain=b"", revision=0, ended=False)
 """A conversation of which nothing is stored yet."""
-_COLUMNS = "id, owner, next_seq, chain, revision, ended IS NOT NULL, head"
+_SELECT: Final = "SELECT id, owner, next_seq, chain, revision, ended IS NOT NULL, head FROM conversations WHERE "
 
 
 def find(connection: sqlite3.Connection, key: str, owner: str) -> Conversation | None:
     """Return a conversation, or None."""
-    row = connection.execute(
-        f"SELECT {_COLUMNS} FROM conversations WHERE owner = ? AND key = ?",  # noqa: S608 - constants
-        (checked(owner), checked(key)),
-    ).fetchone()
-    return _conversation(row) if row else None
+    try:
+        row = connection.execute(f"{_SELECT}owner = ? AND key = ?", (owner, key)).fetchone()
+    except UnicodeEncodeError:
+        for name in (owner, key):
+            checked(name)
+        raise
+    return Conversation._make(row) if row else None
 
 
 def by_number(connection: sqlite3.Connection, number: int) -> Conversation:
     """Return a conversation that is there, by its number."""
-    return _conversation(
-        connection.execute(f"SELECT {_COLUMNS} FROM conversations WHERE id = ?", (number,)).fetchone()  # noqa: S608 - constants
-    )
-
-
-def _conversation(row: tuple[Any, ...]) -> Conversation:
-    id_, owner, next_seq, chain, revision, ended, head = row
-    return Conversation(
-        id=id_, owner=owner, next_seq=next_seq, chain=chain, revision=revision, ended=bool(ended), head=head
-    )
+    return Conversation._make(connection.execute(f"{_SELECT}id = ?", (number,)).fetchone())
 
 
 def opened(connection: sqlite3.Connection, key: str, owner: str, now: float) -> Conversation:
@@ -96,6 +90,46 @@ def add_branch(
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
         (conversation, branch, *(fork or (None, None, None, None)), now, now),
     )
+
+
+def known_branch(connection: sqlite3.Connection, found: Conversation, branch: int | None, place: str) -> int:
+    """Return a branch that there is; None: the head."""
+    if branch is None or branch == found.head:
+        return found.head
+    row = connection.execute("SELECT 1 FROM branches WHERE conversation = ? AND id = ?", (found.id, branch)).fetchone()
+    if row is None:
+        raise StoreError(f"there is no branch {branch} in this conversation.", place=place)
+    return branch
+
+
+def tip_of(connection: sqlite3.Connection, conversation: int, branch: int) -> tuple[int, float] | None:
+    """Return number and place of the newest message of a branch: its own, else the newest one that it shares."""
+    own: tuple[int, float] | None = connection.execute(
+        "SELECT id, place FROM messages WHERE conversation = ? AND kind = 0 AND branch = ? AND gone IS NULL"
+        " ORDER BY place DESC, id DESC LIMIT 1",
+        (conversation, branch),
+    ).fetchone()
+    if own is not None or branch == ROOT:
+        return own
+    shared = path_of(connection, conversation, branch)[:-1]
+    return next(rows_on(connection, conversation, shared, "id, place", newest_first=True, limit=1), None)
+
+
+def last_request(connection: sqlite3.Connection, conversation: int) -> int:
+    """Return the number of the newest row of the journal."""
+    row = connection.execute("SELECT max(number) FROM requests WHERE conversation = ?", (conversation,)).fetchone()
+    return row[0] or 0
+
+
+def conversation_term(number: int) -> str:
+    """Return the term that stands for a conversation in the index; no text has its first character."""
+    return f"\ue000{number}"
+
+
+@lru_cache(maxsize=1024)
+def owner_term(owner: str) -> str:
+    """Return the term that stands for an owner in the index; no text has its first character."""
+    return f"\ue001{blake2b(owner.encode(), digest_size=5).hexdigest()}"
 
 
 def checked(key: str) -> str:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leporello.store.reconcile.seen import raw_calls
 from leporello.store.sqlite.branch_path import is_on, on_path, path_of, rows_on
-from leporello.store.sqlite.history import SQLiteHistory
 from leporello.store.sqlite.reading import load
 from leporello.store.sqlite.rows import NEW, Part, find, number_of
 
@@ -65,13 +64,6 @@ class Transcript(Part):
                 (found.id, first or 0, found.next_seq if last is None else last, *values),
             ).fetchall()
         return self._listed(rows[::-1] if newest_first else rows, branch)
-
-    def newest(self, conversation: str, *, owner: str = "", branch: int | None = None) -> str | None:
-        """Return the id of the newest message of a branch, the system prompt left out; None when there is none."""
-        with self._db.read() as connection:
-            found = find(connection, conversation, owner)
-            rows = SQLiteHistory(connection, found.id, branch or found.head).newest(1) if found else []
-        return f"m{rows[0].id}" if rows else None
 
     def neighbours(self, ids: Iterable[str], *, before: int, after: int, owner: str = "") -> list[Stored]:
         """Return messages with those around each, on the path of the head or else of its own branch; each once."""

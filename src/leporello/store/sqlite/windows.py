@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.errors import StaleWindowError
 from leporello.store.records import Request, Window
-from leporello.store.sqlite.current_window import current_window, folded_to, last_request, tops_of
+from leporello.store.sqlite.current_window import current_window, folded_to, tops_of
 from leporello.store.sqlite.nodes import mark_used, reachable
-from leporello.store.sqlite.rows import Part, find, opened, placeholders, to_json
+from leporello.store.sqlite.rows import Part, find, last_request, opened, placeholders, to_json
 
 if TYPE_CHECKING:
     import sqlite3

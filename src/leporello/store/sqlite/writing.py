@@ -54,9 +54,9 @@ def prepare(message: Message, path: str, tools: Mapping[str, str], seen: Seen | 
         seen=seen,
         text="" if seen.system else prepared_text(message),
         tokens=count_message(message),
-        time=seconds_of(message.get("timestamp")),
+        time=seconds_of(message["timestamp"]) if "timestamp" in message else None,
         name=column_text(message.get("name")),
-        tool=column_text(_tool(message, seen.role, tools)),
+        tool=column_text(_tool(message, seen.role, tools)) if "tool_calls" in message or seen.role == "tool" else "",
     )
 
 
@@ -107,18 +107,24 @@ def insert(
     """Append messages to a branch with their places (None: the system prompt) and return their numbers."""
     seq, chain = conversation.next_seq, conversation.chain
     new = []
+    count = tokens = 0
     for row, place in rows:
         chain = next_chain(chain, row.encoded.verbatim)
         time = now if row.time is None else row.time
         new.append(NewRow(prepared=row, seq=seq, chain=chain, place=place, time=time, branch=branch))
         seq += 1
+        if place is not None:
+            count, tokens = count + 1, tokens + row.tokens
     numbers = insert_rows(connection, conversation, new)
     connection.execute(
         "UPDATE conversations SET next_seq = ?, chain = ?, revision = revision + 1, updated = ?,"
-        " ended = NULL, deleted = NULL WHERE id = ?",
-        (seq, chain, now, conversation.id),
+        " messages = messages + ?, ended = NULL, deleted = NULL WHERE id = ?",
+        (seq, chain, now, count, conversation.id),
     )
-    connection.execute("UPDATE branches SET used = ? WHERE conversation = ? AND id = ?", (now, conversation.id, branch))
+    connection.execute(
+        "UPDATE branches SET used = ?, messages = messages + ?, tokens = tokens + ? WHERE conversation = ? AND id = ?",
+        (now, count, tokens, conversation.id, branch),
+    )
     return numbers
 
 
@@ -135,23 +141,19 @@ class NewRow(NamedTuple):
 
 
 def insert_rows(connection: sqlite3.Connection, conversation: Conversation, rows: Sequence[NewRow]) -> list[int]:
-    """Write messages, their payloads and their index entries; return their numbers."""
+    """Write messages, their payloads and their index entries, uncounted; return their numbers."""
     last = connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'messages'").fetchone()
     start = (last[0] if last else 0) + 1
     numbers = list(range(start, start + len(rows)))
-    connection.executemany(
-        "INSERT INTO payloads (hash, uses, data) VALUES (?, 1, ?) ON CONFLICT (hash) DO UPDATE SET uses = uses + 1",
-        [payload for row in rows for payload in _payloads(row.prepared)],
-    )
+    encoded = [row.prepared.encoded for row in rows if row.prepared.encoded.refs]
+    if encoded:
+        connection.executemany(
+            "INSERT INTO payloads (hash, uses, data) VALUES (?, 1, ?) ON CONFLICT (hash) DO UPDATE SET uses = uses + 1",
+            [(key, one.payloads[key]) for one in encoded for key in payload_keys(one.refs)],
+        )
     connection.executemany(
         INSERT_MESSAGE, [(number, conversation.id, *columns_of(row)) for number, row in zip(numbers, rows, strict=True)]
     )
-    said = [row for row in rows if row.place is not None]
-    live = [row for row in said if row.gone is None]
-    for branch in {row.branch for row in live}:
-        own = [row.prepared.tokens for row in live if row.branch == branch]
-        count_in(connection, conversation.id, branch, len(own), sum(own))
-    connection.execute("UPDATE conversations SET messages = messages + ? WHERE id = ?", (len(said), conversation.id))
     add_to_index(
         connection,
         [
@@ -161,10 +163,6 @@ def insert_rows(connection: sqlite3.Connection, conversation: Conversation, rows
         ],
     )
     return numbers
-
-
-def _payloads(row: Prepared) -> list[tuple[bytes, bytes]]:
-    return [(key, row.encoded.payloads[key]) for key in payload_keys(row.encoded.refs)]
 
 
 def columns_of(row: NewRow) -> tuple[Any, ...]:
