@@ -180,7 +180,8 @@ class TestAConversation:
 
     def test_of_an_agent_is_not_a_clients(self, rooms: Gateway) -> None:
         say(rooms, "hello", name="ours")
-        assert rooms.say([], "hello", {"x-leporello-session": "ours"}) == "ours~2"
+        got = rooms.chat([{"role": "user", "content": "hello"}], {"x-leporello-session": "ours"})
+        assert got.status_code == 409
 
 
 def test_keys_share_nothing(start: Callable[..., Gateway], upstream: ModelServer) -> None:

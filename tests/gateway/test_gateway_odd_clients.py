@@ -140,8 +140,8 @@ class TestAClientThatTrimsItsHistory:
             for text in (beginning, "hi", "how are you?"):
                 client.say(text)
         client.kept = 3
-        assert {client.say(f"more {number}") for number in range(4)} == {"support~2"}
-        assert gateway.texts("support~2") == client.texts()
+        assert {client.say(f"more {number}") for number in range(4)} == {"support"}
+        assert gateway.texts("support") == client.texts()
 
     def test_is_not_recognised_by_a_greeting(self, gateway: Gateway) -> None:
         """Somebody else's conversation may end with the few words that this one begins with."""
@@ -152,7 +152,7 @@ class TestAClientThatTrimsItsHistory:
         assert "who am I?" not in gateway.texts(name)
 
     def test_is_not_recognised_when_it_says_something_else(self, gateway: Gateway) -> None:
-        """One that writes a summary of its own is a branch: what it says now was never said before."""
+        """One that writes a summary of its own is another one: what it says now was never said before."""
         client = Trimming(gateway, kept=99)
         (name,) = {client.say(f"question {number}") for number in range(8)}
         summary = [user("We talked about questions."), assistant("I see.")]
@@ -170,7 +170,7 @@ class TestAClientThatTrimsItsHistory:
         answered(gateway, [*client.said[-6:], user("go on")], named)
         assert "go on" not in gateway.texts(name, "ada")
 
-    def test_does_not_get_a_busy_one(self, start: Callable[..., Gateway], wire: Wire) -> None:
+    def test_gets_a_branch_of_a_busy_one(self, start: Callable[..., Gateway], wire: Wire) -> None:
         gateway = start(wire)
         done = b'data: {"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":"stop"}]}\n\ndata: [DONE]\n\n'
         wire.headers, wire.chunks = {"content-type": "text/event-stream"}, [done]
@@ -183,10 +183,14 @@ class TestAClientThatTrimsItsHistory:
         body = {"model": "m", "messages": [*said, user("first")], "stream": True}
         with httpx2.stream("POST", f"{gateway.address}/v1/chat/completions", json=body, timeout=20) as first:
             wire.chunks = [done]
-            assert gateway.chat([*said[-6:], user("second")], stream=True).headers[SESSION] != name
+            assert gateway.chat([*said[-6:], user("second")], stream=True).headers[SESSION] == name
             hold.set()
             first.read()
         assert first.headers[SESSION] == name
+        told = [message["content"] for message in said]
+        for branch, text in ((1, "first"), (2, "second")):
+            rows = gateway.store.messages(name, branch=branch)
+            assert [row.message["content"] for row in rows] == [*told, text, "x"]
 
 
 class TestASystemPromptWithAClock:

@@ -138,9 +138,9 @@ class ClientSession:
         """Take note that no answer came; the same request is known by these hashes when it comes again."""
         conversation = self._conversation
         conversation.unanswered(why)
-        tip = conversation.persistence.tip
-        if known and tip:
-            conversation.attempt(self._remember, tip, known)
+        said = next((entry for entry in reversed(conversation.window.entries) if entry.role != "assistant"), None)
+        if known and said is not None and said.id is not None:
+            conversation.attempt(self._remember, said.id, known)
 
     def close(self) -> None:
         """End the conversation properly; its next message resumes it."""

@@ -126,7 +126,7 @@ class Claim:
     count: int = 0
     rewritten: bool = False
     joined: bool = False
-    """Whether it goes on with what was said before; else it begins a conversation, or a root of one."""
+    """Whether it goes on behind an answer; else it begins a conversation, or a root of one."""
 
     def known_by(self, hash_: bytes) -> list[bytes]:
         """Return what the client's history is recognised by before it is answered: without a name, nothing at first."""
@@ -209,7 +209,7 @@ class Clients:
 
     @staticmethod
     def _claimed(client: Client, found: Recognised) -> Claim:
-        return Claim(client=client, count=found.count, rewritten=found.rewritten, joined=True)
+        return Claim(client=client, count=found.count, rewritten=found.rewritten, joined=not found.unanswered)
 
     async def _on_tip(self, address: Address, place: KnownPlace, model: str) -> Client | None:
         """Return the conversation that ends with a message, for this request; None when another has gone on there."""
@@ -257,6 +257,8 @@ class Clients:
     def _begin(self, conversation: str, owner: str, dialect: str, *, named: bool) -> int:
         """Make a new conversation, or a new root in the one of this name."""
         known = self._store.info(conversation, owner=owner) if named else None
+        if known is not None and known.messages and not is_clients(known):
+            raise Refused(409, "the conversation of this name belongs to an agent.")
         if known is not None:
             return self._store.begin_root(conversation, owner=owner)
         self._store.ensure(conversation, owner=owner, meta={_META: {"dialect": dialect, "named": named}})

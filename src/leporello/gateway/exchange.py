@@ -96,12 +96,12 @@ class Exchange:
     async def run(self) -> None:
         """Ask the provider, and again as long as the engine answers it; pass the last answer on."""
         await self._take()
-        request = await to_the_end(self._client.call(ClientSession.request, self._sent.tools))
+        request = await to_the_end(self._storing(ClientSession.request, self._sent.tools))
         for round_ in range(_MOST_ROUNDS if self._client.with_tools else 1):
             is_last = round_ == _MOST_ROUNDS - 1 or not self._client.with_tools
             if not await self._turn(request, is_last=is_last):
                 return
-            request = await to_the_end(self._client.call(ClientSession.request, self._sent.tools))
+            request = await to_the_end(self._storing(ClientSession.request, self._sent.tools))
 
     async def _turn(self, folded: dict[str, Any] | None, *, is_last: bool) -> bool:
         """Ask once, and once more if the input was too long; tells whether the engine alone had to answer."""
@@ -249,6 +249,8 @@ class Exchange:
             await self._failed("the answer was empty or broke off")
             return False
         visible = await self._storing(ClientSession.record, answer, self._sent.history.answered(answer.message))
+        if answer.incomplete:
+            await self._failed("the answer broke off")
         if visible:
             self._release()
         return not visible

@@ -16,9 +16,10 @@ What is said behind a message that is not the newest of its branch goes on on a 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, Final
 
-from leporello.messages import spoken
+from leporello.messages import is_system, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,19 +29,21 @@ if TYPE_CHECKING:
 
 _MOST_ANSWERS: Final = 6  # that are looked up by themselves
 _DISTINCT: Final = 80  # characters: an answer of this length is not given twice by chance
-_SEVERAL: Final = 4  # shorter answers that together are as good as a distinct one
+_SEVERAL: Final = 4  # shorter answers, or messages in a row, that together are as good as a distinct one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recognised:
     """Where a request goes on: behind one of these places, the best first; nowhere when there are none.
 
-    `count` messages of its history stand there already; with `rewritten` told differently, perhaps.
+    `count` messages of its history stand there already; with `rewritten` told differently, perhaps. `unanswered` is a
+    request that comes again because it got no answer.
     """
 
     places: Sequence[KnownPlace] = ()
     count: int = 0
     rewritten: bool = False
+    unanswered: bool = False
 
 
 def recognise(store: Store, history: History, *, owner: str, named: bool) -> Recognised:
@@ -56,8 +59,14 @@ def recognise(store: Store, history: History, *, owner: str, named: bool) -> Rec
         return _waiting(store, history, count, owner) or Recognised(places=places, count=count)
     if places:
         return Recognised(places=places, count=count)
-    again = () if named else [place for place in store.known([history.unanswered], owner=owner) if place.is_tip]
-    return Recognised(places=again, count=len(hashes) if again else 0)
+    again = None if named else _unanswered(store, history, owner)
+    return Recognised(places=[again], count=len(hashes), unanswered=True) if again else Recognised()
+
+
+def _unanswered(store: Store, history: History, owner: str) -> KnownPlace | None:
+    """Return where the same request stands that got no answer; only one may come again for it."""
+    places = store.known([history.unanswered], owner=owner)
+    return next((place for place in places if store.forget_known(place, owner=owner)), None)
 
 
 def _waiting(store: Store, history: History, count: int, owner: str) -> Recognised | None:
@@ -83,7 +92,20 @@ def _by_answers(store: Store, history: History, count: int, owner: str, *, named
         return None
     newest, candidates = found[0]
     sure = [place for place in candidates if named or _is_sure(history, found, place)]
+    if not sure:
+        alike = [place for place in candidates if _ends_alike(store, history, newest, place, owner)]
+        sure = alike if len({place.conversation for place in alike}) == 1 else []
     return Recognised(places=sure, count=newest, rewritten=True) if sure else None
+
+
+def _ends_alike(store: Store, history: History, count: int, place: KnownPlace, owner: str) -> bool:
+    """Tell whether everything up to a message was said the same before a place, as by a client that trims its head."""
+    if count < _SEVERAL:
+        return False
+    rows = store.messages(place.conversation, owner=owner, branch=place.branch, newest_first=True)
+    told = dropwhile(lambda row: row.id != place.id, rows)
+    said = islice((spoken(row.message) for row in told if not is_system(row.message)), count)
+    return list(said) == [spoken(history.at(number)) for number in range(count, 0, -1)]
 
 
 def _is_sure(history: History, found: Sequence[tuple[int, list[KnownPlace]]], place: KnownPlace) -> bool:

@@ -135,6 +135,9 @@ class Store(Protocol):
     def remember(self, conversation: str, id: str, hashes: Sequence[bytes], *, owner: str = "") -> None:  # noqa: A002 - its name
         """Note that a client's history reached a message that is stored already."""
 
+    def forget_known(self, place: KnownPlace, *, owner: str = "") -> bool:
+        """Let a hash no longer lead to a place; tells whether it did until now, to one of several who try."""
+
     def ingest(
         self,
         conversation: str,

@@ -46,6 +46,16 @@ class Recognition(Part):
             if found is not None and row is not None:
                 note_known(connection, found.id, row[0], [(hash_, row[1]) for hash_ in hashes])
 
+    def forget_known(self, place: KnownPlace, *, owner: str = "") -> bool:
+        """Let a hash no longer lead to a place; tells whether it did until now, to one of several who try."""
+        with self._db.write() as connection:
+            found = find(connection, place.conversation, owner)
+            forgotten = connection.execute(
+                "DELETE FROM known WHERE hash = ? AND conversation = ? AND branch = ?",
+                (place.hash, found.id if found else 0, place.branch),
+            )
+            return forgotten.rowcount > 0
+
 
 def note_known(
     connection: sqlite3.Connection, conversation: int, branch: int, rows: Iterable[tuple[bytes, int]]
