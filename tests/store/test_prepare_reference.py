@@ -8,9 +8,6 @@ import unicodedata
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from leporello.redact import secrets
-from leporello.redact.redactor import FINDERS, SHORTEST
-from leporello.redact.spans import Subject
 from leporello.store.search import prepare
 from leporello.store.search.prepare import folded_terms
 
@@ -54,11 +51,3 @@ def test_the_comparison_catches_another_cut(text: str) -> None:
     """Planted defect: words as spaces part them."""
     with pytest.raises(AssertionError):
         assert_same(text, text.casefold().split())
-
-
-@settings(max_examples=300, deadline=None)
-@given(st.text("aZ0_ .,/()\n", max_size=SHORTEST - 1))
-def test_a_short_text_of_plain_signs_need_not_be_searched(text: str) -> None:
-    """What is passed over quickly has nothing that any finder finds."""
-    assert secrets(text) == []
-    assert [secret for find in FINDERS for secret in find(Subject(text=text))] == []
