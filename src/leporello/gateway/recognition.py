@@ -15,6 +15,7 @@ What is said behind a message that is not the newest of its branch goes on on a 
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, Final
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 from leporello.messages import is_system, spoken
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from leporello.gateway.history import History
     from leporello.store import KnownPlace, Store
@@ -83,19 +84,40 @@ def _waiting(store: Store, history: History, count: int, owner: str) -> Recognis
 
 def _by_answers(store: Store, history: History, count: int, owner: str, *, named: bool) -> Recognised | None:
     """Return where the newest recorded answer stands that a request holds behind its known beginning."""
-    found: list[tuple[int, list[KnownPlace]]] = []
+    answers: dict[bytes, int] = {}
     for answer in [number for number in reversed(history.answers) if number > count][:_MOST_ANSWERS]:
-        places = store.known([history.alone(history.at(answer))], owner=owner)
-        if places:
-            found.append((answer, places))
-    if not found:
+        answers.setdefault(history.alone(history.at(answer)), answer)
+    places = store.known(list(answers), owner=owner)
+    if not places:
         return None
-    newest, candidates = found[0]
-    sure = [place for place in candidates if named or _is_sure(history, found, place)]
-    if not sure:
-        alike = [place for place in candidates if _ends_alike(store, history, newest, place, owner)]
-        sure = alike if len({place.conversation for place in alike}) == 1 else []
-    return Recognised(places=sure, count=newest, rewritten=True) if sure else None
+    newest = answers[places[0].hash]
+    if not named and len(spoken(history.at(newest))) < _DISTINCT:
+        places = _sure(store, history, newest, answers, places, owner)
+    return Recognised(places=places, count=newest, rewritten=True) if places else None
+
+
+def _sure(
+    store: Store,
+    history: History,
+    newest: int,
+    answers: Mapping[bytes, int],
+    places: Sequence[KnownPlace],
+    owner: str,
+) -> list[KnownPlace]:
+    """Return the places of a short answer that are not found by chance: others are there, or everything before it.
+
+    If that could be said of several conversations, it is none of them.
+    """
+    lengths: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for hash_, answer in answers.items():
+        for conversation in {place.conversation for place in store.known([hash_], owner=owner)}:
+            lengths[conversation] += len(spoken(history.at(answer)))
+            counts[conversation] += 1
+    found = {one for one in counts if lengths[one] >= _DISTINCT or counts[one] >= _SEVERAL}
+    sure = [place for place in places if place.conversation in found]
+    sure = sure or [place for place in places if _ends_alike(store, history, newest, place, owner)]
+    return sure if len({place.conversation for place in sure}) == 1 else []
 
 
 def _ends_alike(store: Store, history: History, count: int, place: KnownPlace, owner: str) -> bool:
@@ -106,9 +128,3 @@ def _ends_alike(store: Store, history: History, count: int, place: KnownPlace, o
     told = dropwhile(lambda row: row.id != place.id, rows)
     said = islice((spoken(row.message) for row in told if not is_system(row.message)), count)
     return list(said) == [spoken(history.at(number)) for number in range(count, 0, -1)]
-
-
-def _is_sure(history: History, found: Sequence[tuple[int, list[KnownPlace]]], place: KnownPlace) -> bool:
-    """Tell whether the answers that were found in the conversation of a place are not there by chance."""
-    same = [answer for answer, places in found if any(one.conversation == place.conversation for one in places)]
-    return len(same) >= _SEVERAL or sum(len(spoken(history.at(answer))) for answer in same) >= _DISTINCT

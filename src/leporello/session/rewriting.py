@@ -121,29 +121,27 @@ def _changes(window: Window, shown: list[int], said: Sequence[Message], *, folde
     for kind, first, last, start, stop in matcher.get_opcodes():
         if kind in ("equal", "delete"):
             continue
-        pairs, more = _paired(window, shown[first:last], said[start:stop])
-        yield from (_Change(at=at, message=message, replaces=True) for at, message in pairs)
         behind = shown[first - 1] if first else _FRONT
-        if first or not folded:
-            yield from (_Change(at=behind, message=message, replaces=False) for message in more)
+        for at, message in _paired(window, shown[first:last], said[start:stop]):
+            if at is None:
+                if behind != _FRONT or not folded:
+                    yield _Change(at=behind, message=message, replaces=False)
+                continue
+            behind = at
+            if not _is_cleared(window.entries[at], message):
+                yield _Change(at=at, message=message, replaces=True)
 
 
-def _paired(
-    window: Window, places: Sequence[int], said: Sequence[Message]
-) -> tuple[list[tuple[int, Message]], list[Message]]:
-    """Pair entries with the messages that stand where they stood, from the end on; return these, and what is over."""
-    pairs: list[tuple[int, Message]] = []
-    more: list[Message] = []
+def _paired(window: Window, places: Sequence[int], said: Sequence[Message]) -> list[tuple[int | None, Message]]:
+    """Return messages with the entry of the same role that each stands for, from the end on; None for what is more."""
+    pairs: list[tuple[int | None, Message]] = []
     left = list(places)
     for message in reversed(said):
         at = next((at for at in reversed(left) if window.entries[at].role == role_of(message)), None)
-        if at is None:
-            more.append(message)
-            continue
-        del left[left.index(at) :]
-        if not _is_cleared(window.entries[at], message):
-            pairs.append((at, message))
-    return pairs[::-1], more[::-1]
+        if at is not None:
+            del left[left.index(at) :]
+        pairs.append((at, message))
+    return pairs[::-1]
 
 
 def _is_cleared(entry: Entry, message: Message) -> bool:

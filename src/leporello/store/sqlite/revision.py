@@ -30,6 +30,7 @@ class Revisions(Part):
         tools = call_names([one.message for one in revisions])
         prepared = [prepare(one.message, f"revisions[{n}]", tools) for n, one in enumerate(revisions)]
         ids: list[str | None] = []
+        inserted: dict[str, int] = {}
         with self._db.write() as connection:
             found = opened(connection, conversation, owner, self._clock())
             on = known_branch(connection, found, branch, self._db.place)
@@ -41,7 +42,7 @@ class Revisions(Part):
                     continue
                 place: float | None = None
                 if one.kind == "insert":
-                    place = _place_behind(connection, now.id, on, number)
+                    place = _place_behind(connection, now.id, on, inserted.get(one.of, number))
                 else:
                     place = _own_place(connection, now.id, on, number)
                     replace_rows(connection, now.id, on, [number], now.next_seq)
@@ -50,6 +51,8 @@ class Revisions(Part):
                     continue
                 (new,) = insert(connection, now, [(row, place)], self._clock(), on)
                 ids.append(f"m{new}")
+                if one.kind == "insert":
+                    inserted[one.of] = new
         return tuple(ids)
 
 

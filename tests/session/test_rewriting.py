@@ -1,0 +1,133 @@
+"""A client's list that tells the conversation differently: what becomes of the window and of the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from leporello.messages import text_of
+from leporello.session import rewriting
+from leporello.session.factory import open_session
+from leporello.store import open_store
+
+if TYPE_CHECKING:
+    from leporello.session.conversation import Conversation
+
+Talk = list[dict[str, Any]]
+
+
+def talk(*texts: str) -> Talk:
+    return [{"role": "user" if number % 2 == 0 else "assistant", "content": text} for number, text in enumerate(texts)]
+
+
+def opened(said: Talk) -> Conversation:
+    """Open a conversation in which this was said."""
+    found = open_session(
+        "c", model="m", provider=None, base_url=None, context_length=16_000, engine="compressor",
+        store=open_store(":memory:"), config={}, system=None, dialect="openai", owner="", platform="test",
+        on_event=None, llm=None,
+    )  # fmt: skip
+    found.conversation.begin()
+    for message in said:
+        found.conversation.add([message])
+    return found.conversation
+
+
+def shown(conversation: Conversation) -> list[str]:
+    return [text_of(message) for message in conversation.window.messages]
+
+
+def stored(conversation: Conversation) -> list[str]:
+    return [text_of(row.message) for row in conversation.branch.messages()]
+
+
+def rows(conversation: Conversation) -> int:
+    return sum(1 for _ in conversation.branch.messages(superseded=True))
+
+
+@pytest.mark.parametrize(
+    ("listed", "path", "made"),
+    [
+        (("q1", "a1", "q2", "a2"), ("q1", "a1", "q2", "a2"), 0),
+        (("q2", "a2"), ("q1", "a1", "q2", "a2"), 0),
+        (("q1, in short", "a1", "q2", "a2"), ("q1, in short", "a1", "q2", "a2"), 1),
+        (("q1", "a1", "q2, in short", "a2"), ("q1", "a1", "q2, in short", "a2"), 1),
+        (("q1", "a1", "note", "a note", "q2", "a2"), ("q1", "a1", "note", "a note", "q2", "a2"), 2),
+        (("map", "ok", "q1", "a1", "q2", "a2"), ("map", "ok", "q1", "a1", "q2", "a2"), 2),
+        ((" q1\n", "a1 ", "q2", "a2"), ("q1", "a1", "q2", "a2"), 0),
+    ],
+)
+def test_what_a_list_changes(listed: tuple[str, ...], path: tuple[str, ...], made: int) -> None:
+    conversation = opened(talk("q1", "a1", "q2", "a2"))
+    before = rows(conversation)
+    rewriting.follow(conversation, talk(*listed))
+    assert shown(conversation) == stored(conversation) == list(path)
+    assert rows(conversation) - before == made
+
+
+def test_a_cleared_output_stays_and_a_longer_one_is_taken() -> None:
+    calls = [{"id": "c1", "type": "function", "function": {"name": "read", "arguments": "{}"}}]
+    output = {"role": "tool", "tool_call_id": "c1", "content": "a long output"}
+    said = [talk("q")[0], {"role": "assistant", "content": None, "tool_calls": calls}, output, *talk("", "a")[1:]]
+    conversation = opened(said)
+    rewriting.follow(conversation, [*said[:2], {**output, "content": "[cleared]"}, said[3]])
+    assert stored(conversation)[2] == shown(conversation)[2] == "a long output"
+    rewriting.follow(conversation, [*said[:2], {**output, "content": "a much longer output"}, said[3]])
+    assert stored(conversation)[2] == shown(conversation)[2] == "a much longer output"
+
+
+def test_a_block_that_moves_is_stored_once() -> None:
+    conversation = opened(talk("files", "ok", "q1", "a1"))
+    for number in range(2, 6):
+        listed = [message for n in range(1, number) for message in talk(f"q{n}", f"a{n}")]
+        rewriting.follow(conversation, listed)
+        rewriting.add(conversation, listed, talk("files", "ok", f"q{number}"))
+        conversation.add(talk("", f"a{number}")[1:])
+    assert shown(conversation) == stored(conversation)
+    assert stored(conversation)[-4:] == ["files", "ok", "q5", "a5"]
+    assert rows(conversation) == 2 + 10
+
+
+def test_a_block_that_stays_and_comes_again_is_stored_again() -> None:
+    conversation = opened(talk("files", "ok", "q1", "a1"))
+    listed = talk("files", "ok", "q1", "a1")
+    rewriting.add(conversation, listed, talk("files"))
+    assert stored(conversation) == ["files", "ok", "q1", "a1", "files"]
+
+
+def test_what_is_folded_stays_folded() -> None:
+    conversation = opened([message for n in range(12) for message in talk(f"question {n} " * 90, f"answer {n} " * 90)])
+    assert conversation.compact(None).status == "folded"
+    before, window = rows(conversation), shown(conversation)
+    listed = [message for n in range(12) for message in talk(f"question {n} " * 90, f"answer {n} " * 90)]
+    listed[0] = talk("another beginning")[0]
+    rewriting.follow(conversation, listed)
+    assert (rows(conversation), shown(conversation)) == (before, window)
+
+
+WORDS = st.lists(st.sampled_from(["a", "b", "c", "d", "e"]), min_size=1, max_size=7)
+
+
+def check_follow(follow: Any, said: list[str], listed: list[str]) -> None:
+    """The list is in the window in its order, and the store has the same path; nothing that was said is lost."""
+    conversation = opened(talk(*said, "the end"))
+    everything = {text_of(row.message) for row in conversation.branch.messages(superseded=True)}
+    told = [*talk(*listed), {"role": ["user", "assistant"][len(said) % 2], "content": "the end"}]
+    follow(conversation, told)
+    rest = iter(shown(conversation))
+    assert all(text_of(message) in rest for message in told)
+    assert shown(conversation) == stored(conversation)
+    assert everything <= {text_of(row.message) for row in conversation.branch.messages(superseded=True)}
+
+
+@settings(max_examples=60, deadline=None)
+@given(WORDS, WORDS)
+def test_any_list_is_followed(said: list[str], listed: list[str]) -> None:
+    check_follow(rewriting.follow, said, listed)
+
+
+def test_one_that_is_not_followed_would_be_noticed() -> None:
+    with pytest.raises(AssertionError):
+        check_follow(lambda *_: None, ["a", "b"], ["a", "c"])
