@@ -113,7 +113,7 @@ def test_one_that_is_not_held_still_belongs_to_its_client(run: Callable[..., Non
         for number in range(12):
             await bench.say([], f"I am {number}")
         with pytest.raises(Refused, match="drop-in"):
-            async with bench.house.rooms.room("", "mine"):
+            async with bench.house.agents.session("", "mine"):
                 pass
 
     run(story, most_open=2)
@@ -121,16 +121,16 @@ def test_one_that_is_not_held_still_belongs_to_its_client(run: Callable[..., Non
 
 def test_conversations_with_the_agent_have_bounds_too(run: Callable[..., None]) -> None:
     async def story(bench: Bench) -> None:
-        rooms = bench.house.rooms
-        rooms._most_bytes = 1000
+        agents = bench.house.agents
+        agents._pool._most_bytes = 1000
         for number in range(12):
-            async with rooms.room("", f"room-{number}") as room:
-                async for _ in room.speak({"role": "user", "content": "some words " * 60}, respond=False):
+            async with agents.session("", f"room-{number}") as session:
+                async for _ in session.speak({"role": "user", "content": "some words " * 60}, respond=False):
                     pass
-                assert room.weight > 400
-        assert rooms.open <= 4
-        async with rooms.room("", "room-0") as room:
-            window = await room.do(lambda agent: agent.session.window)
+                assert session.weight > 400
+        assert agents.open <= 4
+        async with agents.session("", "room-0") as session:
+            window = await session.call(lambda agent: agent.session.window)
             assert [message["role"] for message in window] == ["system", "user"]
 
     run(story)

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from leporello.agent import Agent
     from leporello.events import Event
+    from leporello.gateway.agents import AgentSession
     from leporello.gateway.relay import Client
-    from leporello.gateway.rooms import Room
     from leporello.store import ConversationInfo, Store, Stored
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -79,10 +79,10 @@ class Speak(Door):
             message["name"] = speech.name
         streams = speech.stream or "text/event-stream" in request.headers.get("accept", "")
         try:
-            async with self.house.rooms.room(owner, name) as room:
-                events = room.speak(message, respond=speech.respond)
+            async with self.house.agents.session(owner, name) as session:
+                events = session.speak(message, respond=speech.respond)
                 async with aclosing(events):
-                    await (self._stream if streams else self._whole)(client, name, room, events)
+                    await (self._stream if streams else self._whole)(client, name, session, events)
         except ConfigError as error:
             _log.warning("the agent has no model: %s", one_line(str(error)))
             raise Refused(503, f"the agent has no model: {told(error)}") from error
@@ -91,7 +91,7 @@ class Speak(Door):
         except RecursionError as error:
             raise Refused(400, "content: it is nested too deeply.") from error
 
-    async def _whole(self, client: Client, name: str, room: Room, events: AsyncIterator[Event]) -> None:
+    async def _whole(self, client: Client, name: str, session: AgentSession, events: AsyncIterator[Event]) -> None:
         text: list[str] = []
         ended: TurnEnded | None = None
         async for event in events:
@@ -104,10 +104,10 @@ class Speak(Door):
         if ended is not None and ended.error is not None:
             _log.warning("an agent got no answer: %s", one_line(str(ended.error)))
             raise _failure(ended.error)
-        result = await room.do(partial(_result, name=name, content="".join(text), ended=ended))
+        result = await session.call(partial(_result, name=name, content="".join(text), ended=ended))
         await client.answer(200, JSON, written(result))
 
-    async def _stream(self, client: Client, name: str, room: Room, events: AsyncIterator[Event]) -> None:
+    async def _stream(self, client: Client, name: str, session: AgentSession, events: AsyncIterator[Event]) -> None:
         await client.start(200, SSE)
         text: list[str] = []
         async for event in events:
@@ -118,7 +118,7 @@ class Speak(Door):
             if isinstance(event, TurnEnded):
                 if event.error is not None:
                     _log.warning("an agent got no answer: %s", one_line(str(event.error)))
-                result = await room.do(partial(_result, name=name, content="".join(text), ended=event))
+                result = await session.call(partial(_result, name=name, content="".join(text), ended=event))
                 await client.write(sse_event("end", result))
             elif (shown := _shown(event)) is not None:
                 await client.write(sse_event(*shown))
@@ -164,8 +164,8 @@ class Compress(Door):
         """Fold, guided by a focus, and report."""
         info = await _info(self, request, owner)
         wish = await self.read(owner, content or b"{}", partial(_validated, Wish))
-        async with self.house.rooms.room(owner, info.key) as room:
-            report = await room.do(lambda agent: agent.session.compress(wish.focus))
+        async with self.house.agents.session(owner, info.key) as session:
+            report = await session.call(lambda agent: agent.session.compress(wish.focus))
         await client.answer(200, JSON, written(asdict(report)))
 
 
@@ -175,9 +175,9 @@ class Reset(Door):
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """End it properly; the answer names the new one."""
         info = await _info(self, request, owner)
-        async with self.house.rooms.room(owner, info.key) as room:
-            name = await room.do(lambda agent: agent.session.reset())
-        await self.house.rooms.leave(owner, info.key)
+        async with self.house.agents.session(owner, info.key) as session:
+            name = await session.call(lambda agent: agent.session.reset())
+        await self.house.agents.end(owner, info.key)
         await client.answer(200, JSON, written({"id": name, "before": info.key}))
 
 
@@ -200,7 +200,7 @@ class Delete(Door):
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Delete it; a tombstone stays."""
         info = await _info(self, request, owner)
-        await self.house.rooms.leave(owner, info.key)
+        await self.house.agents.end(owner, info.key)
         await self.house.clients.forget(owner, info.key)
         deletion = await self.compute(owner, partial(self.house.store.delete, info.key, owner=owner))
         await client.answer(200, JSON, written({"id": info.key, "messages": deletion.messages}))

@@ -86,7 +86,7 @@ class _Metrics(Door):
         house = self.house
         gauges = {
             "requests_running": house.concurrency.running,
-            "conversations_open": house.clients.open + house.rooms.open,
+            "conversations_open": house.clients.open + house.agents.open,
             "event_loop_gap_seconds": round(house.lag.longest, 4),
         }
         await client.answer(200, [(b"content-type", CONTENT_TYPE.encode())], house.metrics.text(gauges).encode())

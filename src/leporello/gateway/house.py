@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leporello import llm
 from leporello.errors import LeporelloError
 from leporello.events import log_event
+from leporello.gateway.agents import Agents
 from leporello.gateway.client_session import ClientSession
 from leporello.gateway.clients import Clients
 from leporello.gateway.errors import Refused
@@ -19,7 +20,6 @@ from leporello.gateway.lag import Lag
 from leporello.gateway.limits import ConcurrencyLimit, Lanes
 from leporello.gateway.metrics import Metrics
 from leporello.gateway.recent import Recent
-from leporello.gateway.rooms import Rooms
 from leporello.gateway.upstream import connect
 from leporello.messages.visible import one_line
 from leporello.redact import logger
@@ -69,7 +69,7 @@ class House:
         self.clients = Clients(store, self._session, lanes=self.lanes)
         self._options = dict(engine_options or {})
         self._purges = purges
-        self.rooms = Rooms(config, store, self._hear, self._options)
+        self.agents = Agents(config, store, self._hear, self._options)
         self._windows: Recent[tuple[str, str], int] = Recent(_MOST_MODELS)
         self._sources: Recent[tuple[str, str, int], EngineSource] = Recent(_MOST_MODELS)
 
@@ -86,7 +86,7 @@ class House:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self.rooms.close()
+            await self.agents.close()
             await self.clients.close()
             await client.aclose()
 
@@ -163,7 +163,7 @@ class House:
             await asyncio.sleep(min(_LOOK_SECONDS, idle / 4))
             try:
                 await self.clients.expire(idle)
-                await self.rooms.expire(idle)
+                await self.agents.expire(idle)
             except LeporelloError as error:
                 _log.warning("idle conversations could not be ended: %s", one_line(str(error)))
 

@@ -99,7 +99,7 @@ class Lane:
         """Run a function in a thread when it is this key's turn; begun, it is carried to its end."""
         self._loop = asyncio.get_running_loop()
         async with self._slots:
-            return await to_the_end(_in_thread(self._loop, executor, function))
+            return await to_the_end(in_thread(executor, function))
 
     @contextmanager
     def idle(self) -> Iterator[None]:
@@ -143,5 +143,6 @@ async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
     raise cancelled
 
 
-async def _in_thread(loop: asyncio.AbstractEventLoop, executor: Executor | None, function: Callable[[], T]) -> T:
-    return await loop.run_in_executor(executor, function)
+async def in_thread(executor: Executor | None, function: Callable[[], T]) -> T:
+    """Run a function in a thread."""
+    return await asyncio.get_running_loop().run_in_executor(executor, function)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib.resources import files
@@ -14,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from leporello.agent import Agent, MainModel, Toolbox, Workspace, default_tools, main_route
 from leporello.agent.events import TurnEnded
 from leporello.agent.route import with_route
-from leporello.errors import LeporelloError, StoreError
+from leporello.errors import StoreError
 from leporello.gateway.clients import is_clients
 from leporello.gateway.errors import Refused
 from leporello.gateway.limits import to_the_end
-from leporello.gateway.pool import MOST_BYTES
-from leporello.messages.visible import one_line
+from leporello.gateway.pool import MOST_BYTES, Pool
+from leporello.gateway.worker import Worker
 from leporello.redact import logger
 from leporello.session import Session
 from leporello.session.hygiene import tidy
@@ -43,16 +42,22 @@ _END: Final = object()
 _log = logger("leporello.gateway")
 
 
-class Room:
+class AgentSession:
     """One conversation with an agent; whoever speaks waits until those before are answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, owner: str) -> None:
+        self.owner = owner
         self.used = 0.0
         self.weight = 0
         """How many bytes it holds, about."""
-        self._agent: Agent | None = None
         self.turn = asyncio.Lock()
-        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leporello-room")
+        self._agent: Agent | None = None
+        self._worker = Worker()
+
+    @property
+    def busy(self) -> bool:
+        """Whether somebody speaks in it."""
+        return self.turn.locked()
 
     @property
     def is_open(self) -> bool:
@@ -61,17 +66,17 @@ class Room:
 
     @property
     def agent(self) -> Agent:
-        """The agent; use it only through the room, it belongs to the room's thread."""
-        assert self._agent is not None  # noqa: S101 - a room is opened before it is used
+        """The agent; use it only through here, it belongs to the thread of the conversation."""
+        assert self._agent is not None  # noqa: S101 - it is opened before it is used
         return self._agent
 
-    async def do(self, work: Callable[[Agent], T]) -> T:
+    async def call(self, work: Callable[[Agent], T]) -> T:
         """Do something with the agent, in its thread."""
-        return await self._run(partial(work, self.agent))
+        return await self._worker.run(work, self.agent)
 
     async def open(self, make: Callable[[], Agent]) -> None:
         """Open the conversation."""
-        self._agent = await self._run(make)
+        self._agent = await self._worker.run(make)
 
     async def speak(self, message: Message, *, respond: bool) -> AsyncGenerator[Event, None]:
         """Say something and yield what happens; whoever stops listening stops the turn."""
@@ -80,7 +85,7 @@ class Room:
         def put(event: Any) -> None:
             loop.call_soon_threadsafe(queue.put_nowait, event)
 
-        running = loop.run_in_executor(self._thread, _speaking, self.agent, message, respond, put)
+        running = asyncio.ensure_future(self._worker.run(_speaking, self.agent, message, respond, put))
         try:
             while (event := await queue.get()) is not _END:
                 yield event
@@ -95,15 +100,12 @@ class Room:
         """End the conversation properly, and its thread."""
         try:
             if self._agent is not None:
-                await self._run(self._agent.close)
+                await self._worker.run(self._agent.close)
         finally:
-            self._thread.shutdown(wait=False)
-
-    async def _run(self, function: Callable[..., T]) -> T:
-        return await to_the_end(_run(self._thread, function))
+            self._worker.stop()
 
 
-class Rooms:
+class Agents:
     """All conversations with agents."""
 
     def __init__(
@@ -120,90 +122,61 @@ class Rooms:
         self._store = store
         self._sink = sink
         self._options = engine_options
-        self._most_open = most_open
-        self._most_bytes = most_bytes
         self._clock = clock
-        self._rooms: dict[tuple[str, str], Room] = {}
+        self._pool: Pool[tuple[str, str], AgentSession] = Pool(most_open=most_open, most_bytes=most_bytes, clock=clock)
         self._source: EngineSource | None = None
 
     @property
     def open(self) -> int:
         """How many conversations are held ready."""
-        return len(self._rooms)
+        return len(self._pool)
 
     @asynccontextmanager
-    async def room(self, owner: str, name: str) -> AsyncIterator[Room]:
+    async def session(self, owner: str, name: str) -> AsyncIterator[AgentSession]:
         """Have a conversation to oneself for a while; it is opened if it is not."""
-        place = (owner, name)
+        key = (owner, name)
         while True:
-            room = self._rooms.get(place) or self._enter(place)
-            async with room.turn:
-                if self._rooms.get(place) is not room:  # it was left while we waited
+            await self._pool.closed(key)
+            session = self._pool.get(key)
+            if session is None:
+                session = AgentSession(owner)
+                self._pool.put(key, session)
+            async with session.turn:
+                if self._pool.get(key) is not session:  # it was ended while we waited
                     continue
                 try:
-                    if not room.is_open:
-                        await self._make_room()
-                        await self._open(room, owner, name)
-                    yield room
+                    if not session.is_open:
+                        await self._open(key, session)
+                    yield session
                 finally:
-                    room.used = self._clock()
+                    session.used = self._clock()
                 return
 
-    async def leave(self, owner: str, name: str) -> None:
-        """End a conversation if it is in use, after whoever speaks in it now."""
-        room = self._rooms.get((owner, name))
-        if room is None:
+    async def end(self, owner: str, name: str) -> None:
+        """End a conversation if it is held ready, after whoever speaks in it now."""
+        session = self._pool.get((owner, name))
+        if session is None:
             return
-        async with room.turn:
-            await self._close((owner, name), room)
+        async with session.turn:
+            if self._pool.get((owner, name)) is session:
+                await self._pool.close((owner, name))
 
     async def expire(self, idle: float) -> int:
         """End the conversations that were not used for so many seconds; returns how many."""
-        now = self._clock()
-        old = [
-            (place, room) for place, room in self._rooms.items() if not room.turn.locked() and now - room.used >= idle
-        ]
-        for place, room in old:
-            async with room.turn:
-                await self._close(place, room)
-        return len(old)
+        return await self._pool.expire(idle)
 
     async def close(self) -> None:
         """End all conversations."""
-        for place, room in list(self._rooms.items()):
-            await self._close(place, room)
+        await self._pool.close_all()
 
-    async def _make_room(self) -> None:
-        """Let the conversations go that were used least recently, when too many or too long ones are held ready."""
-        while self.open > self._most_open or self._weight() > self._most_bytes:
-            idle = [(room.used, place) for place, room in self._rooms.items() if not room.turn.locked()]
-            if not idle:
-                return
-            place = min(idle)[1]
-            await self._close(place, self._rooms[place])
-
-    def _weight(self) -> int:
-        return sum(room.weight for room in self._rooms.values())
-
-    def _enter(self, place: tuple[str, str]) -> Room:
-        room = self._rooms[place] = Room()
-        room.used = self._clock()
-        return room
-
-    async def _open(self, room: Room, owner: str, name: str) -> None:
+    async def _open(self, key: tuple[str, str], session: AgentSession) -> None:
+        await self._pool.make_room(0)
         try:
-            await room.open(partial(self._agent, owner, name))
+            await session.open(partial(self._agent, *key))
         except BaseException:
-            await self._close((owner, name), room)
+            self._pool.remove(key, session)
+            await session.close()
             raise
-
-    async def _close(self, place: tuple[str, str], room: Room) -> None:
-        if self._rooms.get(place) is room:
-            del self._rooms[place]
-            try:
-                await room.close()
-            except LeporelloError as error:
-                _log.warning("a conversation could not be ended properly: %s", one_line(str(error)))
 
     def _agent(self, owner: str, name: str) -> Agent:
         """Open an agent on a conversation; it may read the workspace, and nobody is there to agree to more."""
@@ -255,10 +228,6 @@ def _check_stored(session: Session, what: str) -> None:
     if session.unstored:
         session.undo()
         raise StoreError(f"the {what} cannot be stored at the moment.", hint="The turn was taken back; send it again.")
-
-
-async def _run(thread: ThreadPoolExecutor, function: Callable[[], T]) -> T:
-    return await asyncio.get_running_loop().run_in_executor(thread, function)
 
 
 async def _wait(running: asyncio.Future[None]) -> None:
