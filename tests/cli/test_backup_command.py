@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Leporello
+    from tests.fixtures.cli import Leporello
 
 
 def test_the_copy_is_whole_and_for_its_owner_alone(leporello: Leporello, folded: Path, tmp_path: Path) -> None:

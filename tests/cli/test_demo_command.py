@@ -25,7 +25,7 @@ from leporello.tokens import count_messages
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Leporello
+    from tests.fixtures.cli import Leporello
 
 ANSWERS = {
     "Which berth got two containers at the same time?": "berth B-17",

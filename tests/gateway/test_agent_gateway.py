@@ -20,7 +20,7 @@ from leporello.testing.model_server import Failure, ModelServer, as_counted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.gateway.conftest import Gateway
+    from tests.fixtures.gateway import Gateway
 
 WINDOW = 20_000
 

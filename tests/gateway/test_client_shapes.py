@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.gateway.conftest import Gateway, Wire
+    from tests.fixtures.gateway import Gateway, Wire
 
     from leporello.testing.model_server import Request
 

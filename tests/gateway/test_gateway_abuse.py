@@ -22,7 +22,7 @@ from leporello.gateway.server import listening
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.gateway.conftest import Gateway, Wire
+    from tests.fixtures.gateway import Gateway, Wire
 
     from leporello.testing.model_server import ModelServer
 

@@ -15,7 +15,7 @@ from leporello.store.sqlite import SQLiteStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.gateway.conftest import Gateway, Wire
+    from tests.fixtures.gateway import Gateway, Wire
 
     from leporello.testing.model_server import ModelServer
 

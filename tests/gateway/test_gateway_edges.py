@@ -24,7 +24,7 @@ from leporello.store.sqlite import SQLiteStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.gateway.conftest import Gateway, Wire
+    from tests.fixtures.gateway import Gateway, Wire
 
     from leporello.testing.model_server import ModelServer
 

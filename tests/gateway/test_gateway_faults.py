@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.gateway.conftest import Wire
+    from tests.fixtures.gateway import Wire
 
     from leporello.testing.model_server import Request
 

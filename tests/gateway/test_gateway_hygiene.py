@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.gateway.conftest import Gateway
+    from tests.fixtures.gateway import Gateway
 
 WINDOW = 20_000
 MARK = 17_000  # 85 %

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     import pytest
-    from tests.gateway.conftest import Gateway
+    from tests.fixtures.gateway import Gateway
 
     from leporello.testing.model_server import ModelServer
 

@@ -15,7 +15,7 @@ from leporello.testing.model_server import Failure, ModelServer, Step, Use
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.gateway.conftest import Gateway, Wire
+    from tests.fixtures.gateway import Gateway, Wire
 
 Messages = list[dict[str, Any]]
 SESSION = "x-leporello-session"

@@ -12,7 +12,7 @@ from leporello.testing.model_server import ModelServer, Step, Use
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.gateway.conftest import Gateway
+    from tests.fixtures.gateway import Gateway
 
     from leporello.testing.model_server import Request
 

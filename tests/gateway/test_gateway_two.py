@@ -10,7 +10,7 @@ from leporello.testing.model_server import ModelServer, Step
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.gateway.conftest import Gateway
+    from tests.fixtures.gateway import Gateway
 
     from leporello.testing.model_server import Request
 

@@ -14,7 +14,7 @@ from leporello.store.address import MEMORY
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.chat.conftest import Place
+    from tests.fixtures.chat import Place
 
 
 def is_free(home: Path, session_id: str, url: str = "sqlite:///a") -> bool:

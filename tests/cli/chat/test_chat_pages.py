@@ -15,7 +15,7 @@ from leporello.testing.model_server import Step, Use
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.cli.chat.conftest import HaltingModel, Page, Place
+    from tests.fixtures.chat import HaltingModel, Page, Place
 
 DOCS = Path(__file__).parents[3] / "docs"
 REFERENCE = (DOCS / "reference" / "chat.md").read_text(encoding="utf-8")

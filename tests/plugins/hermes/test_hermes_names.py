@@ -17,9 +17,9 @@ from leporello.llm import ScriptedLLM
 from leporello.plugins.hermes import PROVIDED, host
 
 if TYPE_CHECKING:
-    from tests.plugins.conftest import Plugins
+    from tests.fixtures.plugins import Plugins
 
-EXAMPLE = Path(__file__).parents[2] / "examples" / "keep_last_engine"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "keep_last_engine"
 
 REAL_CONTRACT = """
 from abc import ABC, abstractmethod

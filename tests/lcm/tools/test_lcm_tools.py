@@ -104,7 +104,7 @@ def test_what_an_answer_cost_is_accounted(make_engine: Make, work: Work) -> None
 
 
 def test_the_page_names_every_tool_and_argument() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "reference" / "lcm-tools.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "lcm-tools.md").read_text(encoding="utf-8")
     for tool in TOOLS:
         _, _, section = page.partition(f"## {tool.name}\n")
         section = section.partition("\n## ")[0]

@@ -11,7 +11,7 @@ import pytest
 from leporello.store import Request, SearchFilter, Window, open_store
 from leporello.store.reconcile import match
 from leporello.store.search import search
-from leporello.store.sqlite import SQLiteStore, branches, exchange, messages, part, places, retention, writing
+from leporello.store.sqlite import SQLiteStore, branches, import_export, messages, renumber, retention, rows, writing
 from leporello.store.sqlite.branch_path import Fork
 
 if TYPE_CHECKING:
@@ -173,14 +173,14 @@ def store() -> SQLiteStore:
     return store
 
 
-def rows(store: SQLiteStore) -> int:
+def row_count(store: SQLiteStore) -> int:
     return len(list(store.messages("bot", superseded=True, system=True)))
 
 
 @pytest.mark.parametrize("full", [False, True])
 @pytest.mark.parametrize("restarts", [False, True])
 def test_a_list_of_an_older_root_goes_on_there(store: SQLiteStore, full: bool, restarts: bool) -> None:
-    before = rows(store)
+    before = row_count(store)
     if restarts:
         store._readings.clear()
     known = store.ingest("bot", [SYSTEM, HI, *said(0, 3)], full=full)
@@ -189,7 +189,7 @@ def test_a_list_of_an_older_root_goes_on_there(store: SQLiteStore, full: bool, r
     assert (done.branch, len(done.added), store.head("bot")) == (1, 2, 1)
     back = store.ingest("bot", [SYSTEM, HI, *said(1, 3), *turn(1, 3)], full=full)
     assert (back.branch, len(back.added), store.head("bot")) == (2, 2, 2)
-    assert (rows(store), len(store.branches("bot"))) == (before + 4, 2)
+    assert (row_count(store), len(store.branches("bot"))) == (before + 4, 2)
 
 
 def test_planted_a_store_that_looks_at_the_head_alone_stores_an_older_root_again(
@@ -237,7 +237,7 @@ def test_roots_that_a_host_with_two_lists_goes_on_with_are_not_mixed(store: SQLi
                 assert store.ingest("bot", lists[run]).branch == run + 1
     for run in (0, 1):
         assert [row.message for row in store.messages("bot", branch=run + 1)] == [HI, *said(run, 9)]
-    assert (rows(store), len(store.branches("bot"))) == (1 + 2 * 19, 2)
+    assert (row_count(store), len(store.branches("bot"))) == (1 + 2 * 19, 2)
 
 
 def short_roots(*heads: Messages) -> SQLiteStore:
@@ -346,7 +346,7 @@ def test_a_decision_that_another_process_has_made_meanwhile_is_found_under_the_l
 
 
 def test_planted_a_plan_that_is_not_made_again_under_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    find, opened = part.find, part.opened
+    find, opened = rows.find, rows.opened
     monkeypatch.setattr(messages, "find", lambda *args: (found := find(*args)) and replace(found, revision=0))
     monkeypatch.setattr(messages, "opened", lambda *args: replace(opened(*args), revision=0))
     with pytest.raises(AssertionError):
@@ -425,7 +425,7 @@ def test_planted_readings_that_are_not_kept_by_branch(tmp_path: Path, monkeypatc
         test_a_reading_of_one_root_says_nothing_about_another(tmp_path, monkeypatch)
 
 
-# windows, deletion, retention, exchange
+# windows, deletion, retention, import and export
 
 
 def test_a_new_root_begins_with_an_empty_window() -> None:
@@ -524,12 +524,12 @@ def test_export_and_import_keep_the_roots(store: SQLiteStore) -> None:
 
 
 def test_planted_an_import_that_makes_forks_of_roots(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = part.add_branch
+    whole = rows.add_branch
 
     def forked(connection: sqlite3.Connection, conversation: int, branch: int, now: float, fork: Any = None) -> None:
         whole(connection, conversation, branch, now, fork or (Fork(1, 1e9, 10**9, 0) if branch > 1 else None))
 
-    monkeypatch.setattr(exchange, "add_branch", forked)
+    monkeypatch.setattr(import_export, "add_branch", forked)
     with pytest.raises(AssertionError):
         test_export_and_import_keep_the_roots(store)
 
@@ -554,5 +554,5 @@ def test_roots_stand_one_after_the_other_also_when_places_are_numbered_anew() ->
 
 
 def test_planted_places_that_begin_at_one_for_every_root_mix_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "_end", lambda _: 0.0)
+    monkeypatch.setattr(renumber, "_end", lambda _: 0.0)
     assert crowded()[-4:] != said(1, 2)

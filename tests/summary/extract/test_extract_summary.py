@@ -330,7 +330,7 @@ def test_broken_messages_never_raise_and_the_budget_holds(messages: list[Any], p
 
 
 def test_the_example_in_the_documentation_is_true() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "explanation" / "extractive-summary.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "explanation" / "extractive-summary.md").read_text(encoding="utf-8")
     code, told = (page.split(f"```{kind}\n", 1)[1].split("```", 1)[0] for kind in ("python", "text"))
     run = subprocess.run(
         [sys.executable, "-c", code],
