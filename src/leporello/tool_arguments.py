@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import difflib
 import math
-import reprlib
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import ToolError
+from leporello.redact import redact
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _SHORT = 60
-_REPR = reprlib.Repr()  # nested as deep as JSON allows, a value has no `repr`
-_REPR.maxstring = _REPR.maxlong = _REPR.maxother = 2 * _SHORT
 _LONGEST_NUMBER = 18
 _TYPES: dict[str, tuple[type, ...]] = {
     "string": (str,),
@@ -50,13 +48,13 @@ def checked(tool: str, schema: Mapping[str, Any], given: Any) -> dict[str, Any]:
     return found
 
 
-def _refuse_unknown(tool: str, schema: Mapping[str, Any], name: str) -> None:
+def _refuse_unknown(tool: str, schema: Mapping[str, Any], name: Any) -> None:
     known = list(schema.get("properties", {}))
     if name in known:
         return
-    near = difflib.get_close_matches(name[:_SHORT], known, n=1)
+    near = difflib.get_close_matches(str(name)[:_SHORT], known, n=1)
     hint = f"; did you mean {near[0]}?" if near else "."
-    raise ToolError(f"{tool} has no argument {name[:_SHORT]!r}{hint} It takes {_usage(schema)}")
+    raise ToolError(f"{tool} has no argument {_shown(name)}{hint} It takes {_usage(schema)}")
 
 
 def _value(name: str, rules: Mapping[str, Any], value: Any) -> Any:
@@ -102,7 +100,10 @@ def _check_length(name: str, rules: Mapping[str, Any], value: str) -> None:
 
 
 def _shown(value: Any) -> str:
-    text = _REPR.repr(value)
+    """Return a value in one short line without secrets; a list or an object is only named."""
+    if isinstance(value, (list, dict)):
+        return _WORDS["array" if isinstance(value, list) else "object"]
+    text = repr(redact(value) if isinstance(value, str) else value)
     return text if len(text) <= _SHORT else text[:_SHORT] + "…"
 
 
