@@ -296,9 +296,15 @@ def test_regular_expressions_page_through_several_conversations(store: Store) ->
 
 def test_an_expression_that_never_ends_is_stopped(store: Store) -> None:
     store.append(TALK, [said("a" * 60 + "!")])
-    found = search(store, r"(a+)+$", regex=True, seconds=0.5)
+    found = search(store, r"(a|aa)+$", regex=True, seconds=0.5)
     assert found.hits == ()
     assert not found.complete
+
+
+def test_what_an_expression_found_in_time_is_shown(store: Store) -> None:
+    store.append(TALK, [said("a" * 60 + "!"), said("aaa")])
+    found = search(store, r"(a|aa)+$", regex=True, seconds=0.5)
+    assert ([hit.snippet for hit in found.hits], found.complete) == (["aaa"], False)
 
 
 def test_a_broken_expression_is_refused(store: Store) -> None:
