@@ -221,6 +221,6 @@ def test_a_client_that_leaves_stops_the_turn(start: Callable[..., Gateway], upst
 def test_what_runs_is_told_to_whoever_watches(rooms: Gateway) -> None:
     say(rooms, "hello")
     figures = get(rooms, "/metrics").text
-    assert 'leporello_requests_total{route="Speak",status="200"} 1' in figures
-    assert "leporello_conversations_open 1" in figures
+    assert 'leporello_requests_total{route="Speak",status="200"} 1.0' in figures
+    assert "leporello_conversations_open 1.0" in figures
     assert "room" not in figures

@@ -218,7 +218,7 @@ def running(gateway: Gateway) -> int:
     """Return how many requests run, besides the one that asks."""
     text = httpx2.get(f"{gateway.address}/metrics", headers=ADA).text
     line = next(line for line in text.splitlines() if line.startswith("leporello_requests_running"))
-    return int(line.split()[1]) - 1
+    return int(float(line.split()[1])) - 1
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
