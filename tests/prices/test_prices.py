@@ -83,6 +83,7 @@ def test_usage_in_openai_form_is_understood() -> None:
         ("nobody-knows", ""),
         ("gpt-5-imaginary", ""),
         ("gpt-5.55", ""),
+        ("gpt-2025-5.5", ""),
         ("claude-sonnet-5", "openai-codex"),
         ("gpt-5.5", "copilot"),
         ("deepseek-chat", "together"),
@@ -102,6 +103,7 @@ def test_an_unknown_price_is_none_and_never_a_guess(model: str, provider: str) -
     [
         ("anthropic/claude-sonnet-5", "openrouter"),
         ("openrouter/anthropic/claude-sonnet-5", ""),
+        ("claude-sonnet-5", "openrouter"),
         ("Claude-Sonnet-5", "anthropic"),
         ("claude-sonnet-5-20260630", "anthropic"),
         ("claude-sonnet-5@20260630", ""),
@@ -203,7 +205,7 @@ def test_every_row_is_sound() -> None:
 
 
 def _same_in_the_package(row: dict[str, Any]) -> bool:
-    theirs = _packaged(row["model"], row["model"], row["provider"])
+    theirs = _packaged(row["model"], row["model"], (row["provider"],))
     ours = price_of(row["model"], row["provider"])
     return theirs is not None and ours == replace(theirs, as_of=row["as_of"], source=row["source"])
 

@@ -33,10 +33,11 @@ _ROUTES = {
     "mistralai": "mistral",
     "qwen": "alibaba",
 }
-_VENDORS = ("anthropic", "openai", "google", "x-ai", "deepseek", "mistral", "moonshotai", "zai", "minimax", "cohere")
-_PASSED_ON = {"openrouter": frozenset({"anthropic", "openai", "google", "x-ai"})}
+_VENDORS = ("anthropic", "openai", "google", "x-ai", "deepseek", "mistral", "moonshotai", "zai", "minimax", "alibaba")
+_PASSED_ON = {"openrouter": ("anthropic", "openai", "google", "x-ai")}
 _SUBSCRIPTIONS = frozenset({"github-copilot", "cursor"})
 _SAME_PRICE = re.compile(r"(?:[-@](?:latest|preview|\d{4}-\d{2}-\d{2}|\d{2}-\d{4}|\d{4,8}))*")
+_DATED_END = re.compile(rf"{_SAME_PRICE.pattern}$")
 _KINDS = {
     "input": "input_mtok",
     "output": "output_mtok",
@@ -91,37 +92,46 @@ def _own(model: str, provider: str, overrides: Mapping[str, Price | Mapping[str,
 
 @lru_cache(maxsize=256)
 def _listed(model: str, provider: str) -> Price | None:
-    """Look a model up by its name, or its name without a date, at its provider; without one, where it is made."""
-    *prefixes, _ = plain_name(model).split("/")
+    """Look a model up by its name, or its name without a date, wherever its price is listed."""
     name, route = _named(model, provider)
-    route = _ROUTES.get(route, route)
+    places = _places(model, _ROUTES.get(route, route))
+    return _own_row(name, places) or _packaged(model.strip().lower(), name, places)
+
+
+def _places(model: str, route: str) -> tuple[str, ...]:
+    """Return whose prices hold on a route; without a route, those of the companies that make models."""
+    if not route:
+        return _VENDORS
+    *prefixes, _ = model.strip().lower().split("/")
     maker = _ROUTES.get(prefixes[-1], prefixes[-1]) if prefixes else ""
-    if maker in _PASSED_ON.get(route, ()):
-        route = maker
-    return _own_row(name, route) or _packaged(model.strip().lower(), name, route)
+    passed_on = _PASSED_ON.get(route, ())
+    if maker in passed_on:
+        return (maker,)
+    return (route,) if maker else (route, *passed_on)
 
 
-def _own_row(name: str, route: str) -> Price | None:
+def _own_row(name: str, places: tuple[str, ...]) -> Price | None:
     """Find a name in our own list: the longest beginning that only a date or "latest" follows."""
     for listed, vendor, price in _rows():
-        if route in {"", vendor} and name.startswith(listed) and _SAME_PRICE.fullmatch(name, len(listed)):
+        if vendor in places and name.startswith(listed) and _SAME_PRICE.fullmatch(name, len(listed)):
             return price
     return None
 
 
-def _packaged(written: str, name: str, route: str) -> Price | None:
+def _packaged(written: str, name: str, places: tuple[str, ...]) -> Price | None:
     """Find a model in the list of the package, by its name as it is written first."""
-    if not name or route in _SUBSCRIPTIONS:
+    if not name or _SUBSCRIPTIONS.intersection(places):
         return None
     from genai_prices.data_snapshot import get_snapshot
 
-    everybody = get_snapshot().providers
-    providers = {provider.id: provider for provider in everybody}
-    plain = _SAME_PRICE.sub("", name)
-    names = (written, written.rpartition("/")[2], name, plain, plain.replace(".", "-"), f"{plain}-latest")
-    for vendor in (route,) if route else _VENDORS:
-        for each in dict.fromkeys(names) if vendor in providers else ():
-            if (found := providers[vendor].find_model(each, all_providers=everybody)) is not None:
+    providers = get_snapshot().providers
+    plain = _DATED_END.sub("", name)
+    names = dict.fromkeys(
+        (written, written.rpartition("/")[2], name, plain, plain.replace(".", "-"), f"{plain}-latest")
+    )
+    for provider in sorted((one for one in providers if one.id in places), key=lambda one: places.index(one.id)):
+        for each in names:
+            if (found := provider.find_model(each, all_providers=providers)) is not None:
                 return _converted(found.get_prices(datetime.now(UTC)))
     return None
 
