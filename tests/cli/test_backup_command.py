@@ -67,6 +67,7 @@ def test_a_missing_store_is_told_and_not_created(leporello: Leporello, tmp_path:
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", [":memory:", "postgresql://me:secret@host/db", "mysql://host/db", "/"])
 def test_an_address_that_cannot_be_used_is_told_without_a_traceback(address: str, tmp_path: Path) -> None:
     done = subprocess.run(

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from tests.fixtures.cli import Leporello
 
+pytestmark = pytest.mark.slow
+
 ANSWERS = {
     "Which berth got two containers at the same time?": "berth B-17",
     "PORT-2291": "Ticket PORT-2291",

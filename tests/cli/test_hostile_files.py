@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from tests.fixtures.cli import Leporello
 
+pytestmark = pytest.mark.slow
+
 ODD_META: list[Any] = ["x", [], 1, {"a": float("nan")}]
 ODD_TIMES: list[Any] = [10**400, 1e300, -1e300, float("nan"), float("inf"), "yesterday", True, [], {}]
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from tests.fixtures.gateway import Gateway
 
+pytestmark = pytest.mark.slow
+
 WINDOW = 20_000
 
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
     from leporello.testing.model_server import Request
 
+pytestmark = pytest.mark.slow
+
 Messages = list[dict[str, Any]]
 PATH = "/v1/chat/completions"
 SESSION = "x-leporello-session"

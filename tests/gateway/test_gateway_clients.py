@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from leporello.testing.model_server import Request
 
+pytestmark = pytest.mark.slow
+
 SOAK = bool(os.environ.get("LEPORELLO_SOAK"))
 TURNS = 300 if SOAK else 60
 WINDOW = 16_000

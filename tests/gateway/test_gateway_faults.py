@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from leporello.testing.model_server import Request
 
+pytestmark = pytest.mark.slow
+
 SOAK = bool(os.environ.get("LEPORELLO_SOAK"))
 KILLS = 50 if SOAK else 9
 WINDOW = 16_000

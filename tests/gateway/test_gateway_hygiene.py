@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from tests.fixtures.gateway import Gateway
 
+pytestmark = pytest.mark.slow
+
 WINDOW = 20_000
 MARK = 17_000  # 85 %
 CHATTER = "chatter " * 400

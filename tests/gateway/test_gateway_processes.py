@@ -26,6 +26,8 @@ from leporello.testing.model_server import ModelServer
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 KEYS = {name: hashed(name) for name in ("ada", "bob", "cleo")}
 
 

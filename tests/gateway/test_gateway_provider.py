@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from tests.fixtures.gateway import Gateway, Wire
 
+pytestmark = pytest.mark.slow
+
 HELLO = [{"role": "user", "content": "hello"}]
 ROUTES: dict[str, Callable[[Gateway], Any]] = {
     "chat": lambda gateway: gateway.chat(HELLO),

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from tests.fixtures.gateway import Gateway, Wire
 
+pytestmark = pytest.mark.slow
+
 Messages = list[dict[str, Any]]
 SESSION = "x-leporello-session"
 KEYS = {"ada": hashed("key-of-ada"), "bob": hashed("key-of-bob")}

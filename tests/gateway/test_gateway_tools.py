@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from leporello.testing.model_server import Request
 
+pytestmark = pytest.mark.slow
+
 NAMED = {"x-leporello-session": "room"}
 SECRET = "the code of the vault is 7319-QX"
 

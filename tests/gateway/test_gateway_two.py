@@ -5,6 +5,8 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from leporello.testing.model_server import ModelServer, Step
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ def history(turns: int) -> list[dict[str, Any]]:
     return [*talk, {"role": "user", "content": "question: and now?"}]
 
 
+@pytest.mark.slow
 def test_they_never_fold_a_conversation_at_the_same_time(start: Callable[..., Gateway]) -> None:
     """The one that comes later goes on without."""
     model = Model()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
 
@@ -52,6 +53,7 @@ def test_the_schemas_are_always_the_same(toolbox: Toolbox) -> None:
     assert toolbox.schemas() == toolbox.schemas()
 
 
+@pytest.mark.slow
 @given(name=st.sampled_from(["terminal", "read_file", "write_file", "search_files"]), given=JSON)
 def test_no_arguments_raise(name: str, given: Any) -> None:
     box = Toolbox(default_tools(Workspace(Path.cwd()), environ={}), environ={})

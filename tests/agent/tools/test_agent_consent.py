@@ -41,6 +41,7 @@ def assert_shown(show: Callable[[str], str], command: str) -> None:
     assert read_back(shown) == command
 
 
+@pytest.mark.slow
 def test_no_character_of_unicode_hides_in_what_is_shown() -> None:
     for plane in range(0, sys.maxunicode + 1, 0x1000):
         assert_shown(spelled_out, "".join(f"a{chr(code)}b" for code in range(plane, plane + 0x1000)))
@@ -84,6 +85,7 @@ def terminal_action(root: Path, command: str) -> Action:
     return tools["terminal"].action({"command": command})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", ["\u00ad", "\u034f\u3164\u115f", "\u2800", "\r", "\u202e", "\u00a0", "\u200d", " \t "])
 def test_the_command_that_is_shown_is_byte_for_byte_the_one_that_runs(root: Path, odd: str) -> None:
     command = f"od -An -v -tx1 /proc/$$/cmdline # {odd}{odd}.\ntrue{' '}"
@@ -127,6 +129,7 @@ def seen_by_a_command(root: Path, *, bounds: str, before: str) -> str:
     ).stdout
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 @pytest.mark.parametrize("bounds", ["bounded", "unbounded"])
 def test_a_command_finds_no_key_in_proc(root: Path, bounds: str) -> None:
@@ -139,6 +142,7 @@ def test_a_command_may_not_read_the_process_of_an_agent(root: Path) -> None:
     assert "Permission denied" in seen_by_a_command(root, bounds="unbounded", before="")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="/proc is Linux's")
 def test_the_look_into_proc_finds_a_key_that_nothing_hides(root: Path) -> None:
     careless = "import leporello.agent.tools.terminal as t; t.deny_inspection = lambda: None"

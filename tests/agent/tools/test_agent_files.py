@@ -44,6 +44,7 @@ line 10\
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     lines=st.lists(st.text(st.characters(codec="utf-8", categories=["L", "N"]), max_size=12), min_size=1, max_size=30),

@@ -23,6 +23,7 @@ Call = Callable[..., Outcome]
 KEY = "sk-proj-Zq8vLr3TnW5xYb7KcM2dHf9J"
 
 
+@pytest.mark.slow
 def test_output_and_exit_code_are_returned(root: Path, call: Call) -> None:
     (root / "sub").mkdir()
     assert call("terminal", command="echo out; echo err >&2; exit 3").text == snapshot("""\
@@ -61,6 +62,7 @@ HELD = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", HELD.values(), ids=HELD)
 def test_nothing_that_a_command_started_is_left(root: Path, call: Call, command: str) -> None:
     answer = call("terminal", command=command, timeout=20).text
@@ -98,16 +100,19 @@ def assert_ended(root: Path, limit: Callable[[list[str], Path], None]) -> None:
         assert not left, name
 
 
+@pytest.mark.slow
 def test_the_time_limit_ends_all_of_it(root: Path) -> None:
     assert_ended(root, in_time)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", [only_itself, only_its_group])
 def test_the_check_catches_a_limit_that_leaves_something(root: Path, defect: Callable[[list[str], Path], None]) -> None:
     with pytest.raises(AssertionError, match="in "):
         assert_ended(root, defect)
 
 
+@pytest.mark.slow
 def test_the_time_limit_is_told(call: Call) -> None:
     assert call("terminal", command="echo begun; sleep 66", timeout=1).text == snapshot("""\
 begun
@@ -140,6 +145,7 @@ def _wait_for(happened: Callable[[], bool]) -> None:
         threading.Event().wait(0.01)
 
 
+@pytest.mark.slow
 def test_output_without_end_is_cut_and_ended(call: Call) -> None:
     answer = call("terminal", command="yes 'a long line of output that never ends'", timeout=60).text
     assert len(answer) < 35_000
@@ -278,6 +284,7 @@ def commands_in(root: Path, *, unbounded: bool) -> Toolbox:
     return Toolbox(default_tools(Workspace(root), environ=environ, unbounded=unbounded), environ=environ)
 
 
+@pytest.mark.slow
 @BOUNDED
 def test_commands_cannot_write_outside_the_workspace(root: Path) -> None:
     assert_nothing_changed_outside(root, commands_in(root, unbounded=False))

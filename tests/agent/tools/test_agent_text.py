@@ -152,6 +152,7 @@ def test_no_character_is_broken_by_the_cut() -> None:
         assert "\ufffd" not in clip("ä€😀".encode() * 40, head_bytes=head, tail_bytes=head + 3).text()
 
 
+@pytest.mark.slow
 def test_cleaning_takes_time_in_proportion_to_the_length() -> None:
     """Nothing here backtracks: a megabyte of the worst beginnings is done at once."""
     for start in ("\x1b[", "\x1b]", "\x1bP", "\x1b", "\r", "\x08", "\x1b[0"):

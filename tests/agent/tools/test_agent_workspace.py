@@ -258,6 +258,7 @@ def build(root: Path, tree: list[tuple[list[str], str | None]]) -> None:
             continue
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(tree=TREES, path=PATHS)
 def test_what_is_accepted_is_where_the_system_says_it_is(tree: list[tuple[list[str], str | None]], path: str) -> None:

@@ -13,6 +13,8 @@ from leporello.messages import text_of
 if TYPE_CHECKING:
     from tests.fixtures.chat import Place
 
+pytestmark = pytest.mark.slow
+
 PLUGIN = """
 def register(ctx):
     ctx.register_command("weather", lambda city: f"It rains in {city}.", description="Tells the weather.")

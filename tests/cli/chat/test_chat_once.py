@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from tests.fixtures.chat import Place
     from tests.fixtures.cli import Leporello
 
+pytestmark = pytest.mark.slow
+
 TOUCH = Step(text="I touch it.", tool_calls=[Use(name="terminal", arguments={"command": "touch here"})])
 
 

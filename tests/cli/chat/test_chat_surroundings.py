@@ -11,6 +11,8 @@ from leporello.testing.model_server import Failure, Step, Use
 if TYPE_CHECKING:
     from tests.fixtures.chat import Place
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("option", ["", "--json"])
 def test_an_output_that_is_closed_is_no_failure(place: Place, option: str) -> None:

@@ -16,6 +16,8 @@ from leporello.testing.model_server import Failure, Step, Use
 if TYPE_CHECKING:
     from tests.fixtures.chat import HaltingModel, Place
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_tool_runs_only_after_a_yes(place: Place) -> None:
     call = Use(name="write_file", arguments={"path": "notes/plan.txt", "content": "One. Two.\n"})

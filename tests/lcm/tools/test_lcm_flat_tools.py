@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.store import Node
 
+pytestmark = pytest.mark.slow
+
 HUGE: Message = {"role": "user", "content": "\n".join(f"line {n} of a very long file" for n in range(6_000))}
 
 

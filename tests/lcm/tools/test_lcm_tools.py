@@ -63,6 +63,7 @@ class TestScope:
         second.compress([*work(500, 540), ASK])
         return first, second
 
+    @pytest.mark.slow
     def test_a_node_of_another_conversation_unfolds_to_its_own_originals(
         self, two: tuple[LCMEngine, LCMEngine]
     ) -> None:
@@ -74,12 +75,14 @@ class TestScope:
         assert ask(second, "lcm_describe", id=leaf.id)["conversation"] == "first"
         assert ask(second, "lcm_describe", id=wanted["messages"][0]["id"])["conversation"] == "first"
 
+    @pytest.mark.slow
     def test_hits_and_their_nodes_name_their_conversation(self, two: tuple[LCMEngine, LCMEngine]) -> None:
         _, second = two
         answer = ask(second, "lcm_grep", query="needle-0003-x", conversation="*")
         assert [hit["conversation"] for hit in answer["results"]][:1] == ["first"]
         assert answer["nodes"][answer["results"][0]["node"]]["conversation"] == "first"
 
+    @pytest.mark.slow
     def test_with_the_scope_of_one_conversation_others_are_unknown(
         self, two: tuple[LCMEngine, LCMEngine], make_engine: Make, tmp_path: Path
     ) -> None:
@@ -187,6 +190,7 @@ class TestExpand:
             assert answer["complete"]
             assert [entry["message"] for entry in answer["messages"]] == [stored[e["id"]] for e in answer["messages"]]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("budget", [100, 300, 1_000])
     def test_a_small_budget_is_kept_and_its_cursors_lead_through_everything(
         self, engine: LCMEngine, budget: int
@@ -302,6 +306,7 @@ def test_the_status_counts_what_is_stored(engine: LCMEngine) -> None:
 class TestWrongArguments:
     """A wrong argument gets an error that says what is right, never an exception."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("name", "arguments", "said"),
         [
@@ -331,6 +336,7 @@ class TestWrongArguments:
     ) -> None:
         assert said in ask(engine, name, **arguments)["error"]
 
+    @pytest.mark.slow
     @settings(max_examples=60, deadline=None)
     @given(
         st.sampled_from([schema["name"] for schema in SCHEMAS]),

@@ -105,6 +105,7 @@ def test_importing_leporello_installs_nothing(tmp_path: Path) -> None:
     assert python(code, cwd=tmp_path) == "No module named 'agent'"
 
 
+@pytest.mark.slow
 def test_the_compressor_alone_installs_nothing(tmp_path: Path) -> None:
     code = """
     import sys, leporello
@@ -115,6 +116,7 @@ def test_the_compressor_alone_installs_nothing(tmp_path: Path) -> None:
     assert python(code, cwd=tmp_path) == "False"
 
 
+@pytest.mark.slow
 def test_every_provided_name_can_be_imported_and_the_contract_is_the_one_class(tmp_path: Path) -> None:
     code = """
     from importlib import import_module
@@ -179,6 +181,7 @@ def test_plugins_is_nobodys_name_until_an_engine_is_loaded(plugins: Plugins, tmp
     assert python(code, cwd=tmp_path) == "No module named 'plugins'\nTrue"
 
 
+@pytest.mark.slow
 def test_a_real_package_is_used_and_isinstance_holds_both_ways(tmp_path: Path, real: Path) -> None:
     code = f"""
     import leporello
@@ -208,6 +211,7 @@ def test_a_real_package_is_used_and_isinstance_holds_both_ways(tmp_path: Path, r
     ]
 
 
+@pytest.mark.slow
 def test_a_real_package_that_was_there_first_is_joined_too(tmp_path: Path, real: Path) -> None:
     code = """
     from agent.context_engine import ContextEngine
@@ -220,6 +224,7 @@ def test_a_real_package_that_was_there_first_is_joined_too(tmp_path: Path, real:
     assert python(code, cwd=tmp_path, path=real) == "False True"
 
 
+@pytest.mark.slow
 def test_an_engine_on_the_real_contract_can_be_loaded(plugins: Plugins, tmp_path: Path, real: Path) -> None:
     plugins.broken("theirs", "from agent.context_engine import ContextEngine\n" + THEIR_ENGINE)
     code = """
@@ -324,6 +329,7 @@ def test_the_pytest_plugin_loads_nothing_but_the_standard_library(tmp_path: Path
     assert python(code, cwd=tmp_path) == "['leporello']"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beside_a_real_one", [False, True])
 def test_the_documented_test_of_an_engine_passes_as_it_stands(
     tmp_path: Path, real: Path, *, beside_a_real_one: bool

@@ -80,6 +80,7 @@ def check(path: Path, head: Messages, runs: int, turns: int) -> None:
         assert [*store.check_chain("bot"), *store.check_file(), *store.check_index()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("full", [False, True], ids=["quick", "full"])
 @pytest.mark.parametrize("turns", [1, 2, 12])
 @pytest.mark.parametrize("head", HEADS)
@@ -89,6 +90,7 @@ def test_a_host_that_forgot_takes_nothing_back(tmp_path: Path, head: str, turns:
     check(tmp_path / "s.db", HEADS[head], 4, turns)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("head", HEADS)
 def test_the_check_catches_a_store_that_takes_everything_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
@@ -549,10 +551,12 @@ def crowded() -> list[dict[str, Any]]:
     return [row.message for row in store.messages("bot", superseded=True)]
 
 
+@pytest.mark.slow
 def test_roots_stand_one_after_the_other_also_when_places_are_numbered_anew() -> None:
     assert crowded()[-4:] == said(1, 2)
 
 
+@pytest.mark.slow
 def test_planted_places_that_begin_at_one_for_every_root_mix_them(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(renumber, "_end", lambda _: 0.0)
     assert crowded()[-4:] != said(1, 2)

@@ -130,6 +130,7 @@ def stored(messages: Messages) -> Store:
     return store
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("full", [False, True], ids=["quick", "full"])
 @pytest.mark.parametrize("shape", NOTHING)
 def test_a_replay_adds_nothing(shape: str, full: bool) -> None:
@@ -138,6 +139,7 @@ def test_a_replay_adds_nothing(shape: str, full: bool) -> None:
     assert_stored(store, NOTHING[shape](messages), added=0, superseded=0, full=full)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inside", [False, True], ids=["", "system messages inside"])
 @pytest.mark.parametrize("shape", NOTHING)
 def test_a_replay_adds_what_follows_it(shape: str, inside: bool) -> None:
@@ -148,6 +150,7 @@ def test_a_replay_adds_what_follows_it(shape: str, inside: bool) -> None:
     assert [m.message for m in store.messages("c")] == [*body(messages), *numbered(3)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     valid_conversations(min_turns=4, max_turns=24, payload=60),
@@ -177,6 +180,7 @@ def test_after_a_restart_nothing_is_added(tmp_path: Any) -> None:
     assert_stored(again, messages, added=0, superseded=0)
 
 
+@pytest.mark.slow
 def test_the_same_turn_after_turn_adds_each_message_once() -> None:
     """A host that hands over its growing list after every message."""
     messages = a_conversation(30)
@@ -195,6 +199,7 @@ def test_equal_messages_in_a_row_are_two(full: bool) -> None:
     assert_stored(store, [*numbered(2), yes, yes, yes, yes], added=2, superseded=0, full=full)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("position", [0, 3, 9, 90, 99])
 def test_an_edit_takes_the_place_of_the_old_one(position: int) -> None:
     messages = numbered(100)
@@ -248,6 +253,7 @@ def test_an_inserted_message_stands_between_its_neighbours(position: int) -> Non
     assert [m.message for m in store.messages("c")] == longer
 
 
+@pytest.mark.slow
 def test_there_is_always_room_for_one_more_between_two() -> None:
     """Places are numbers between two others; when there is none left, the history is numbered anew."""
     messages = numbered(4)
@@ -399,6 +405,7 @@ def test_a_message_that_an_engine_passed_on_may_be_said_again() -> None:
     assert_stored(store, [*listed, assistant("Done."), yes], added=3, superseded=1, full=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("full", [False, True])
 def test_a_conversation_that_repeats_itself_grows_by_what_was_said(full: bool, restarts: bool) -> None:
@@ -502,6 +509,7 @@ def test_the_table_catches_a_store_that_compares_texts_only() -> None:
 class TestAMessageThatBeginsLikeASummary:
     """V5: whoever writes a text that begins like a summary, it is stored like any other."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("full", [False, True], ids=["quick", "full"])
     @pytest.mark.parametrize("role", ["user", "assistant"])
     @pytest.mark.parametrize("place", [0, 1, 2, 3, 4], ids="at {}".format)

@@ -36,6 +36,7 @@ def assert_same(text: str, terms: list[str]) -> None:
     assert terms == plainly(text)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(TEXTS)
 def test_the_quick_cut_is_the_plain_one(text: str) -> None:

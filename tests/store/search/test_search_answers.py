@@ -106,6 +106,7 @@ def days(chance: random.Random) -> list[Candidate]:
     return made
 
 
+@pytest.mark.slow
 @given(st.randoms(use_true_random=False))
 def test_behind_the_best_hits_the_sittings_take_turns(chance: random.Random) -> None:
     statistics = Statistics(messages=200, counts={"lake": 100, "boat": 20})
@@ -145,6 +146,7 @@ def test_a_question_with_more_hits_than_are_ranked_says_so(store: Store) -> None
     assert not search(store, "where did the apple go?", filter=ALL).complete
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.sampled_from(["apple pie", "pear", "apple apple", "plum"]), min_size=1, max_size=30), st.data())
 def test_what_came_later_does_not_change_what_is_seen_up_to_a_message(texts: list[str], data: st.DataObject) -> None:

@@ -130,6 +130,7 @@ def test_what_is_written_alike_comes_before_other_forms(store: Store) -> None:
     assert hits(store, "painting")[0].id == first
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("query", ["/messages", ".env", "--fast", "@deprecated", "$HOME", "C++", "#heading"])
 def test_what_is_written_with_marks_is_found_among_many_that_have_the_bare_word(
     store: Store, monkeypatch: pytest.MonkeyPatch, query: str
@@ -231,6 +232,7 @@ def pages(store: Store, text: str, *, between: Callable[[], object] = lambda: No
         between()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sort", ["relevance", "recency"])
 @pytest.mark.parametrize("query", ["deployment", "deployment fails", '"deployment fails"', "+deployment"])
 def test_pages_hold_every_hit_once_while_messages_arrive(store: Store, query: str, sort: str) -> None:
@@ -294,6 +296,7 @@ def test_regular_expressions_page_through_several_conversations(store: Store) ->
     assert sorted(found) == sorted(f"{key} {n}" for key in ("one", "two") for n in range(70))
 
 
+@pytest.mark.slow
 def test_an_expression_that_never_ends_is_stopped(store: Store) -> None:
     store.append(TALK, [said("a" * 60 + "!")])
     found = search(store, r"(a|aa)+$", regex=True, seconds=0.5)
@@ -317,6 +320,7 @@ def test_a_needle_at_the_end_of_a_long_message_is_shown(store: Store) -> None:
     assert "needle_42" in hits(store, "needle_42")[0].snippet
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None)
 @example("ก ำกำ")  # a letter that folds into two
 @given(st.text(max_size=30))
@@ -348,6 +352,7 @@ def candidates() -> list[Candidate]:
     ]
 
 
+@pytest.mark.slow
 @given(st.randoms(use_true_random=False), st.booleans())
 def test_the_order_does_not_depend_on_the_order_of_the_candidates(chance: random.Random, question: bool) -> None:
     statistics = Statistics(messages=60, counts={"paint": 9, "garden": 20, "boat": 3})

@@ -247,6 +247,7 @@ def test_two_halves_merge_into_the_whole() -> None:
     assert old.merge(new, offset=3) == collect(conversation)
 
 
+@pytest.mark.slow
 def test_what_is_kept_is_bounded_and_keeps_the_newest() -> None:
     messages = [answer(f"src/mod_{i}.py ticket ABC-{10_000 + i} KeyError: {i}\nKeyError: {i}") for i in range(6_000)]
     found = collect(messages)
@@ -273,6 +274,7 @@ JUNK = st.recursive(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
@@ -287,6 +289,7 @@ def test_broken_messages_never_raise_and_the_result_is_the_same_again(messages: 
     assert collect(messages) == collect(messages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "text",
     [
@@ -326,6 +329,7 @@ def test_a_number_has_the_name_that_a_reader_would_give_it(text: str, found: lis
 LONG_JSON = "[" + ",".join(f'{{"n":"row-{number}"}}' for number in range(20_000)) + "]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("long", ["a line of output\n" * 20_000, "word " * 60_000, LONG_JSON, "x" * 300_000])
 def test_a_very_long_output_is_read_to_its_end_in_pieces(long: str) -> None:
     call = {"id": "c", "type": "function", "function": {"name": "bash", "arguments": '{"command": "make all"}'}}
@@ -339,6 +343,7 @@ def test_a_very_long_output_is_read_to_its_end_in_pieces(long: str) -> None:
     assert [run.outcome for run in found.commands] == ["failed"]
 
 
+@pytest.mark.slow
 def test_no_search_covers_more_than_a_few_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     longest = 0
 

@@ -106,6 +106,7 @@ def without_the_arguments(messages: Messages) -> str:
     return extract_summary([{**m, "tool_calls": None} for m in messages], budget_tokens=2_000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", [without_the_middle, without_the_arguments])
 def test_the_check_rejects_a_summariser_that_overlooks(defect: Callable[[Messages], str]) -> None:
     with pytest.raises(AssertionError):
@@ -125,11 +126,13 @@ def test_each_section_tells_its_part() -> None:
     assert any("order-7f3a-2291" in line for line in (*told.files, *told.critical))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("budget", [256, 600, 2_000, 10_000])
 def test_the_summary_stays_within_its_budget(budget: int) -> None:
     assert count_text(extract_summary(DAY, budget_tokens=budget)) <= budget
 
 
+@pytest.mark.slow
 def test_the_same_messages_give_the_same_summary_and_stay_as_they_were() -> None:
     before = json.dumps(DAY)
     assert extract_summary(DAY, budget_tokens=1_000) == extract_summary(DAY, budget_tokens=1_000)
@@ -166,6 +169,7 @@ def assert_update(summaries: list[str], budget: int) -> None:
         assert f"ValueError: part {step} is broken" in summaries[-1]
 
 
+@pytest.mark.slow
 def test_fifty_updates_stay_an_update() -> None:
     assert_update(update_often(extract_summary, 1_500), 1_500)
 
@@ -323,12 +327,14 @@ ODD = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(JUNK | ODD, max_size=6), st.text(max_size=60), st.integers(0, 400))
 def test_broken_messages_never_raise_and_the_budget_holds(messages: list[Any], previous: str, budget: int) -> None:
     assert count_text(extract_summary(messages, budget_tokens=budget, previous=previous)) <= budget
 
 
+@pytest.mark.slow
 def test_the_example_in_the_documentation_is_true() -> None:
     page = (Path(__file__).parents[3] / "docs" / "explanation" / "extractive-summary.md").read_text(encoding="utf-8")
     code, told = (page.split(f"```{kind}\n", 1)[1].split("```", 1)[0] for kind in ("python", "text"))

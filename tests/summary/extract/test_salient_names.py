@@ -207,6 +207,7 @@ def test_a_line_of_many_names_takes_no_long(line: str) -> None:
     assert sum(map(len, names._beside.values())) <= 8_000
 
 
+@pytest.mark.slow
 def test_the_order_of_sets_does_not_matter() -> None:
     program = (
         "from leporello.redact import redact_messages; from leporello.summary.extract import extract_summary;"

@@ -69,6 +69,7 @@ def test_empty_sections_are_left_out_and_progress_is_written_once() -> None:
     assert render(Sections()) == ""
 
 
+@pytest.mark.slow
 @given(
     st.fixed_dictionaries(
         {name: LINES.map(lambda lines: tuple(" ".join(line.split()) for line in lines)) for name in NAMES}

@@ -78,6 +78,7 @@ def assert_fits(shorten: Callable[[Sections, int], Sections], sections: Sections
         assert "left out)" in result.critical[-1]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(SECTIONS, st.integers(40, 2_000))
 def test_a_shortened_summary_fits_and_says_what_is_missing(sections: Sections, budget: int) -> None:

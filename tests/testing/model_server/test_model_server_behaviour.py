@@ -125,6 +125,7 @@ def test_the_window_holds_exactly_what_is_counted() -> None:
         assert post(server).status_code == 400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wording", sorted(WORDINGS))
 def test_an_overflow_is_refused_in_the_chosen_words(wording: str) -> None:
     with ModelServer(window=10, wording=wording) as server:
@@ -183,12 +184,14 @@ def test_a_failure_uses_up_no_step() -> None:
         assert said(post(server)) == "two"
 
 
+@pytest.mark.slow
 def test_a_slow_answer_is_the_scripts() -> None:
     with ModelServer(["one"]) as server:
         server.fail(Failure.DRIPPING, seconds=0.3)
         assert said(post(server)) == "one"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_every_failure_can_be_ordered_for_streams_too(shared: ModelServer, dialect: str) -> None:
     """Whatever is ordered, the server answers the next request."""
@@ -201,6 +204,7 @@ def test_every_failure_can_be_ordered_for_streams_too(shared: ModelServer, diale
         assert post(shared, dialect=dialect).status_code == 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "error"),
     [
@@ -310,6 +314,7 @@ def test_a_wrong_step_is_an_error(item: dict[str, Any]) -> None:
         from_mapping(item)
 
 
+@pytest.mark.slow
 def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
     script = tmp_path / "script.json"
     script.write_text('["from the file"]')
@@ -327,6 +332,7 @@ def test_the_command_serves_until_it_is_interrupted(tmp_path: Path) -> None:
         assert process.wait(20) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [None, "not json", '[{"txt": "typo"}]'])
 def test_the_command_says_what_is_wrong_with_a_script(tmp_path: Path, content: str | None) -> None:
     script = tmp_path / "script.json"
