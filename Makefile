@@ -9,7 +9,7 @@ DATA ?=
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench soak docs clean
+.PHONY: help run test quick check bench soak docs clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -40,6 +40,9 @@ check: $(VENV)/dev ## Lint, types, layers
 
 test: check ## Everything: check, then all tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+quick: $(VENV)/dev ## The tests that are not slow, in less than two minutes
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
 bench: $(VENV)/dev ## Figures; DATA=path also measures on real conversations
 	$(BIN)/python -m benchmarks $(if $(DATA),--data $(DATA))

@@ -182,7 +182,7 @@ async def _settled(client: httpx2.AsyncClient) -> float:
     while True:
         answer = await client.get("/metrics", headers={"x-api-key": TALKING[0]})
         figures = dict(line.rsplit(" ", 1) for line in answer.text.splitlines() if not line.startswith("#"))
-        if int(figures["leporello_requests_running"]) == 1:  # this one
+        if float(figures["leporello_requests_running"]) == 1:  # this one
             gaps = {name: float(value) for name, value in figures.items() if "event_loop_gap" in name}
             return max(gap for name, gap in gaps.items() if f'"{len(TALKING)}"' not in name)  # the last to be started
         await asyncio.sleep(0.2)

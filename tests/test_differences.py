@@ -405,6 +405,7 @@ def deep_copy(home: Path) -> None:
     assert not any(same[at] for at, message in enumerate(messages) if is_system(message))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", [row[0] for row in rows(PAGE)])
 def test_a_row_says_what_happens(key: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEPORELLO_HOME", str(tmp_path))

@@ -24,6 +24,7 @@ def blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", README, re.DOTALL | re.MULTILINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", blocks("python"))
 def test_its_python_runs(block: str, tmp_path: Path) -> None:
     environment = {"LEPORELLO_HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
@@ -40,6 +41,7 @@ def test_its_summary_is_the_one_you_get() -> None:
     assert not missing
 
 
+@pytest.mark.slow
 def test_its_demonstration_is_the_one_you_get() -> None:
     screen = _words(CliRunner().invoke(demo, ["--fast"]).output)
     (shown,) = blocks("text")

@@ -7,9 +7,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 TUTORIAL = Path(__file__).parent.parent / "docs" / "tutorial" / "first-steps.md"
 
 
+@pytest.mark.slow
 def test_the_tutorial_runs() -> None:
     blocks = re.findall(r"^```python\n(.*?)^```", TUTORIAL.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
     assert len(blocks) == 2

@@ -16,7 +16,7 @@
     ├── GateError                a condition on a replay's figures that cannot be read
     ├── QueryError               a search that cannot be made: a broken expression, cursor or limit
     ├── MissingExtraError        a part that is not installed, and how to install it
-    ├── ToolError                a tool of the agent cannot do what was asked; the model reads the text
+    ├── ToolError                a tool cannot do what was asked; the model reads the text
     └── ModelError               what a model provider answered, in one vocabulary
         ├── AuthenticationError  the key is missing or refused
         ├── QuotaError           no credit left

@@ -29,6 +29,7 @@ def answer(request: Request) -> Any:
     return next((Step(tool_calls=[use]) for word, use in CALLS.items() if word in last["content"]), "There are two.")
 
 
+@pytest.mark.slow
 def test_the_code_of_the_page_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -74,6 +75,7 @@ def test_the_answers_of_the_page_are_real(root: Path, call: Any) -> None:
     assert call("search_files", pattern="import").text == shown[2].strip()
 
 
+@pytest.mark.slow
 def test_the_example_runs() -> None:
     example = ROOT / "examples" / "agent_with_own_tool.py"
     done = subprocess.run([sys.executable, str(example)], capture_output=True, text=True, timeout=120, check=False)

@@ -34,6 +34,7 @@ class Worker:
         return Step(tool_calls=[page, command])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["compressor", "lcm"])
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_a_long_task_in_a_small_window(root: Path, dialect: str, engine: str) -> None:

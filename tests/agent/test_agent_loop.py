@@ -37,6 +37,8 @@ from leporello.summary.artifacts.outcome import outcome_of
 from leporello.testing.lifecycle import FIRES_AT, LOG, SAID, SCRIPT, RecordingEngine, expected_calls
 from leporello.testing.model_server import Failure, ModelServer, Request, Step, Use
 
+pytestmark = pytest.mark.slow
+
 DIALECTS = ["openai", "anthropic"]
 KEY = "sk-proj-Zq8vLr3TnW5xYb7KcM2dHf9J"
 READ = Use(name="read_file", arguments={"path": "a.txt"})

@@ -51,6 +51,7 @@ def assert_no_key(*texts: str) -> None:
     assert [text[:80] for text in texts if KEY in text or KEY[10:] in text] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_the_key_stays_where_it_is(root: Path, tmp_path: Path, dialect: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)

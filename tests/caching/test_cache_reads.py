@@ -22,6 +22,8 @@ from leporello.config.model import PromptCaching
 from leporello.messages import Message, role_of
 from leporello.testing.tool_session import tool_session
 
+pytestmark = pytest.mark.slow
+
 TURNS = 300
 WINDOW = 60_000
 BAR = 0.90

@@ -211,6 +211,7 @@ def test_unknown_providers_cache_nothing() -> None:
         assert account.request("nobody-knows-it", blocks=row("s", "a", marks="a")) == CacheUse(input=2_000)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(valid_conversations(extras=False), st.sampled_from([CLAUDE, OLDER, NEWER, replace(CLAUDE, minimum=1)]))
 def test_read_written_and_input_are_the_whole_request(messages: list[Any], rules: CacheRules) -> None:
@@ -222,6 +223,7 @@ def test_read_written_and_input_are_the_whole_request(messages: list[Any], rules
         assert use.prompt == sum(block.tokens for block in blocks)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(valid_conversations(extras=False))
 def test_blocks_count_what_the_estimator_counts(messages: list[Any]) -> None:

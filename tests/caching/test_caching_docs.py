@@ -18,6 +18,7 @@ def run(page: str) -> None:
     exec(compile(code, "page", "exec"), {})  # noqa: S102 - our own pages
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["prompt-caching.md", "test-with-the-model-server.md"])
 def test_the_examples_run(page: str) -> None:
     run((DOCS / "how-to" / page).read_text("utf-8"))

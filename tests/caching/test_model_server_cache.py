@@ -97,6 +97,7 @@ def test_anthropic_tells_an_hours_writes_apart(server: ModelServer) -> None:
     assert usage.cache_creation.ephemeral_5m_input_tokens == 0
 
 
+@pytest.mark.slow
 def test_claude_behind_openais_dialect_keeps_anthropics_rules(server: ModelServer) -> None:
     """As a router serves it: unmarked nothing is cached, marked it is."""
     assert ask_openai(server, TALK, "anthropic/claude-sonnet-5").prompt_tokens_details.cached_tokens == 0
@@ -106,6 +107,7 @@ def test_claude_behind_openais_dialect_keeps_anthropics_rules(server: ModelServe
     assert usage.prompt_tokens_details.cached_tokens > 2_000
 
 
+@pytest.mark.slow
 def test_streams_report_the_same(server: ModelServer) -> None:
     request, _ = to_anthropic(marked(TALK))
     with anthropic.Anthropic(api_key="k", base_url=server.anthropic_url, max_retries=0) as client:

@@ -101,6 +101,7 @@ def test_the_default_strategy_pays_again_when_a_turn_adds_more_than_twenty_block
         check_grown(SIMPLE.mark, before, [*before, *answer(None, 30)])
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(valid_conversations(min_turns=2, max_turns=8), st.sampled_from([NATIVE, ROUTED]))
 def test_every_request_reads_what_the_one_before_it_wrote(messages: list[Any], policy: CachePolicy) -> None:
@@ -123,6 +124,7 @@ def test_a_turn_taken_back_still_reads_what_it_shares() -> None:
     assert again.read == sizes[0]
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(valid_conversations() | broken_conversations() | st.lists(garbage_messages(), max_size=8), st.booleans())
 def test_any_list_has_at_most_four_in_order(messages: list[Any], native: bool) -> None:

@@ -133,6 +133,7 @@ def check_hashes(kind: type[PrefixTracker], messages: list[Any]) -> None:
     assert len(names) == len(messages) + 1, "two share a hash"
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(valid_conversations(max_turns=3))
 def test_the_hash_names_the_request(messages: list[Any]) -> None:
@@ -164,6 +165,7 @@ def test_the_check_of_the_hashes_can_fail(kind: type[PrefixTracker], complaint: 
         check_hashes(kind, TALK)
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(valid_conversations() | broken_conversations(), st.data())
 def test_moved_is_said_exactly_when_a_known_message_differs(messages: list[Any], data: st.DataObject) -> None:

@@ -167,6 +167,7 @@ def check(apply: Apply, messages: list[Any], *, native: bool) -> None:
         assert markers(old) or markers(new) or new is old, "an unmarked message was copied"
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(valid_conversations() | broken_conversations() | st.lists(garbage_messages(), max_size=8), st.booleans())
 def test_any_list_has_at_most_four_and_stays_as_it_was(messages: list[Any], native: bool) -> None:

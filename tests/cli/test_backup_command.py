@@ -13,7 +13,7 @@ import pytest
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Leporello
+    from tests.fixtures.cli import Leporello
 
 
 def test_the_copy_is_whole_and_for_its_owner_alone(leporello: Leporello, folded: Path, tmp_path: Path) -> None:
@@ -67,6 +67,7 @@ def test_a_missing_store_is_told_and_not_created(leporello: Leporello, tmp_path:
     assert not (tmp_path / "home").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", [":memory:", "postgresql://me:secret@host/db", "mysql://host/db", "/"])
 def test_an_address_that_cannot_be_used_is_told_without_a_traceback(address: str, tmp_path: Path) -> None:
     done = subprocess.run(

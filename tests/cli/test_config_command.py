@@ -145,6 +145,7 @@ def leporello(home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "arguments"),
     [
@@ -231,6 +232,7 @@ class TestAForeignEngineCalledLcm:
         printed("unset", "lcm.patterns")
         assert json.loads(printed("get", "lcm", "--json")) == {"context_threshold": 0.7}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "arguments",
         [("doctor",), ("plugins", "list"), ("plugins", "list", "--json"), ("gc", "--help"), ("config", "path")],

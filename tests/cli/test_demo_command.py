@@ -25,7 +25,9 @@ from leporello.tokens import count_messages
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Leporello
+    from tests.fixtures.cli import Leporello
+
+pytestmark = pytest.mark.slow
 
 ANSWERS = {
     "Which berth got two containers at the same time?": "berth B-17",

@@ -9,7 +9,7 @@ from leporello.store import open_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Leporello
+    from tests.fixtures.cli import Leporello
 
 
 def test_a_message_names_its_node_and_what_stands_around_it(leporello: Leporello, folded: Path) -> None:

@@ -15,6 +15,8 @@ from leporello.plugins.new import files
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 KEY = "sk-proj-surely-a-secret-1234567890"
 TRAP = "from pathlib import Path\nPath(__file__).with_name('ran').write_text('')\n"
 

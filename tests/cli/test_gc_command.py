@@ -16,7 +16,7 @@ from leporello.store import open_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Leporello
+    from tests.fixtures.cli import Leporello
 
 DAY = 86_400
 

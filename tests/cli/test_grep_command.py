@@ -12,7 +12,7 @@ from leporello.store import open_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Leporello
+    from tests.fixtures.cli import Leporello
 
 
 @pytest.mark.parametrize("query", ["PORT-2291", "8c1f2e6a-41d7-4c55-9f0e-2b7a6d90e113", "booking", "part_04.py"])

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.cli.conftest import Leporello
+    from tests.fixtures.cli import Leporello
+
+pytestmark = pytest.mark.slow
 
 ODD_META: list[Any] = ["x", [], 1, {"a": float("nan")}]
 ODD_TIMES: list[Any] = [10**400, 1e300, -1e300, float("nan"), float("inf"), "yesterday", True, [], {}]

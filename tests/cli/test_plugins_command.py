@@ -22,6 +22,8 @@ from leporello.plugins.new import files
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-c", "from leporello.cli import main; main()"]
 BROKEN = "\n\nMyEngine.compress = lambda self, messages, current_tokens=None, focus_topic=None: messages[-1:]\n"
 TRAP = "from pathlib import Path\nPath(__file__).with_name('ran').write_text('')\n"
@@ -239,7 +241,6 @@ def test_the_picker_goes_round(terminal: Terminal) -> None:
         assert pick("title", ["a", "b"], terminal=(keys, DummyOutput())) == 1
 
 
-@pytest.mark.slow
 def test_new_writes_an_engine_that_passes_its_own_check(terminal: Terminal) -> None:
     done = terminal.run("new", "my-engine", "--path", "engines")
     folder = terminal.home.parent / "engines" / "my-engine"

@@ -12,6 +12,8 @@ from leporello.testing.coding_session import coding_session
 if TYPE_CHECKING:
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 FAST = ("--engines", "mask,compressor", "--window", "8000", "--jobs", "1")
 
 

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import httpx2
+import pytest
 from click.testing import CliRunner
 
 from leporello.cli.serve import command
@@ -17,6 +18,8 @@ from leporello.gateway.keys import hashed
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_new_key_is_shown_once_with_what_to_do(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from leporello.store import open_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Leporello
+    from tests.fixtures.cli import Leporello
 
     from leporello.store import BranchInfo, ConversationInfo, Store
 

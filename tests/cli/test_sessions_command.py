@@ -16,7 +16,7 @@ from leporello.store import open_store
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.conftest import Leporello
+    from tests.fixtures.cli import Leporello
 
     from leporello.messages import Message
 
@@ -177,6 +177,7 @@ def test_a_name_that_two_owners_have_needs_the_owner(leporello: Leporello, folde
     assert lines(done.out) == [{"role": "user", "content": "of ben"}]
 
 
+@pytest.mark.slow
 def test_real_processes_hand_a_conversation_through_a_pipe(folded: Path, tmp_path: Path) -> None:
     run = [sys.executable, "-c", "from leporello.cli import main; main()", "sessions"]
     environment = {**os.environ, "LEPORELLO_HOME": str(tmp_path / "home")}

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from tests.cli.conftest import Leporello
+    from tests.fixtures.cli import Leporello
+
+pytestmark = pytest.mark.slow
 
 PAGES = Path(__file__).parents[2] / "docs" / "how-to"
 CONSOLE = re.compile(r"^```console\n(.*?)^```", re.DOTALL | re.MULTILINE)

@@ -15,6 +15,8 @@ from leporello.tokens import count_messages
 if TYPE_CHECKING:
     from leporello.messages import Message
 
+pytestmark = pytest.mark.slow
+
 GOOD = "## Goal\nKeep the port running.\n\n## Progress\n### Done\n- Looked at the files."
 
 

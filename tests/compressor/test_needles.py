@@ -15,6 +15,8 @@ from leporello.tokens import count_messages
 if TYPE_CHECKING:
     from leporello.messages import Message
 
+pytestmark = pytest.mark.slow
+
 NEEDLES = (
     "PermissionError: [Errno 13] Permission denied: '/srv/harbour/locks/berth-17.lock'",
     "src/harbour/berths/advisory_locks.py",

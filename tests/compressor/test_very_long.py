@@ -13,6 +13,8 @@ from leporello.messages import Message, violations
 from leporello.summary.place import END
 from leporello.tokens import count_messages
 
+pytestmark = pytest.mark.slow
+
 GOOD = "## Goal\nKeep the port running.\n\n## Progress\n### Done\n- Looked at the files."
 
 

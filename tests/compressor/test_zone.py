@@ -20,6 +20,8 @@ from leporello.tokens import count_messages
 if TYPE_CHECKING:
     from leporello.messages import Message
 
+pytestmark = pytest.mark.slow
+
 WINDOW = 64_000
 GOOD = "## Goal\nBuild the port's software.\n\n## Progress\n### Done\n- Much."
 

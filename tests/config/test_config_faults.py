@@ -82,6 +82,7 @@ def test_planted_a_careless_editor_on_a_full_disk_is_caught(file: Path) -> None:
         assert_whole(file)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("changes", [1, 4, 9])
 def test_a_killed_process_leaves_a_whole_file(file: Path, changes: int) -> None:
     with run(OURS, FOR_EVER, file) as process:

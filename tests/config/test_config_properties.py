@@ -122,6 +122,7 @@ def test_the_strategies_know_every_key() -> None:
     assert {key.name for key in keys()} == {*SCALARS, *COLLECTIONS}
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(mappings, st.sampled_from([inline, block_style]))
 def test_what_is_written_is_what_is_read(mapping: dict[str, Any], write: Callable[[dict[str, Any]], str]) -> None:
@@ -180,6 +181,7 @@ def assert_loads_or_explains(load: Callable[[Path], object], data: bytes) -> Non
             str(error).encode()
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(junk)
 def test_junk_never_ends_in_anything_but_a_config_error(data: bytes) -> None:
@@ -231,6 +233,7 @@ def assert_only_this_line_changed(before: str, after: str, key: str) -> None:
     } | {"\n"}
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(st.data(), files(), st.sampled_from(sorted(SCALARS)))
 def test_set_then_get_and_every_other_line_stays(data: st.DataObject, text: str, key: str) -> None:

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from leporello.config import Config
 from leporello.config.fields import keys
 
@@ -24,6 +26,7 @@ def test_no_generated_page_is_stale() -> None:
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")
 
 
+@pytest.mark.slow
 def test_planted_a_stale_page_is_caught_and_renewed(tmp_path: Path) -> None:
     assert generate("--folder", str(tmp_path)).returncode == 0
     page = tmp_path / "reference" / "configuration.md"

@@ -11,6 +11,8 @@ import pytest
 
 from leporello.engine import ForeignCall
 
+pytestmark = pytest.mark.slow
+
 PRELUDE = """
 import os, signal, subprocess, sys, threading, time
 from leporello import ContextEngine

@@ -20,7 +20,9 @@ from leporello.testing.model_server import Failure, ModelServer, as_counted
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.gateway.conftest import Gateway
+    from tests.fixtures.gateway import Gateway
+
+pytestmark = pytest.mark.slow
 
 WINDOW = 20_000
 
@@ -222,6 +224,6 @@ def test_a_client_that_leaves_stops_the_turn(start: Callable[..., Gateway], upst
 def test_what_runs_is_told_to_whoever_watches(rooms: Gateway) -> None:
     say(rooms, "hello")
     figures = get(rooms, "/metrics").text
-    assert 'leporello_requests_total{route="Speak",status="200"} 1' in figures
-    assert "leporello_conversations_open 1" in figures
+    assert 'leporello_requests_total{route="Speak",status="200"} 1.0' in figures
+    assert "leporello_conversations_open 1.0" in figures
     assert "room" not in figures

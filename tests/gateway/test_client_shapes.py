@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.gateway.conftest import Gateway, Wire
+    from tests.fixtures.gateway import Gateway, Wire
 
     from leporello.testing.model_server import Request
+
+pytestmark = pytest.mark.slow
 
 Messages = list[dict[str, Any]]
 PATH = "/v1/chat/completions"

@@ -22,7 +22,7 @@ from leporello.gateway.server import listening
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.gateway.conftest import Gateway, Wire
+    from tests.fixtures.gateway import Gateway, Wire
 
     from leporello.testing.model_server import ModelServer
 
@@ -48,6 +48,7 @@ def status(answer: bytes) -> int:
 
 
 class TestBodies:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "body",
         [
@@ -75,6 +76,7 @@ class TestBodies:
             assert got.json()["error"]["message"]
         assert upstream.requests == []
 
+    @pytest.mark.slow
     def test_that_are_nested_deeply_do_no_harm(self, gateway: Gateway) -> None:
         part: Any = {}
         for _ in range(300):
@@ -104,6 +106,7 @@ class TestBodies:
 
 
 class TestPaths:
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "path",
         [
@@ -127,6 +130,7 @@ class TestPaths:
         assert b"set-cookie" not in answer.lower().partition(b"\r\n\r\n")[0]
         assert status(answer) != 307 or b"evil" not in answer
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["..", "a b", "é", "x" * 200, "a%2Fb", "a\\b", "$(id)"])
     def test_names_of_conversations_are_names(self, name: str, gateway: Gateway) -> None:
         assert gateway.post(f"/v1/sessions/{name}/messages", {"content": "x"}).status_code in (400, 404)
@@ -137,6 +141,7 @@ class TestPaths:
         assert got.status_code == 405
         assert "allow" in got.headers
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("query", ["limit=0", "limit=-1", "limit=x", "limit=1e3", "offset=²", "limit=" + "9" * 400])
     def test_numbers_are_numbers(self, query: str, gateway: Gateway) -> None:
         assert httpx2.get(f"{gateway.address}/v1/sessions?{query}").status_code == 400
@@ -185,6 +190,7 @@ class TestHeaders:
 
 
 class TestKeys:
+    @pytest.mark.slow
     @pytest.mark.parametrize("key", ["key", "key-of-adb", "KEY-OF-ADA", "key-of-ada x", "*", "' or 1=1 --"])
     def test_guesses_open_nothing(self, key: str, start: Callable[..., Gateway], upstream: ModelServer) -> None:
         gateway = start(upstream, api_keys=KEYS)
@@ -239,6 +245,7 @@ class TestLimits:
             assert gateway.post("/v1/messages", body, bob).status_code == 200
         assert gateway.post("/v1/messages", body, ada).status_code == 200
 
+    @pytest.mark.slow
     def test_a_slow_client_does_not_hold_up_others(self, start: Callable[..., Gateway], wire: Wire) -> None:
         """One client asks for far more than it reads; another is served meanwhile."""
         gateway = start(wire)
@@ -254,6 +261,7 @@ class TestLimits:
             assert gateway.post("/v1/messages", body).status_code == 200
 
 
+@pytest.mark.slow
 def test_no_key_and_no_path_reaches_a_log(
     start: Callable[..., Gateway], upstream: ModelServer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -21,7 +21,7 @@ from leporello.testing.model_server import ModelServer
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from tests.gateway.conftest import Exchange, Gateway, Tap
+    from tests.fixtures.gateway import Exchange, Gateway, Tap
 
 SOAK = bool(os.environ.get("LEPORELLO_SOAK"))
 TURNS = 300 if SOAK else 40

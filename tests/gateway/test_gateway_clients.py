@@ -16,9 +16,11 @@ from leporello.testing.model_server import ModelServer, Step, Use
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.gateway.conftest import Gateway
+    from tests.fixtures.gateway import Gateway
 
     from leporello.testing.model_server import Request
+
+pytestmark = pytest.mark.slow
 
 SOAK = bool(os.environ.get("LEPORELLO_SOAK"))
 TURNS = 300 if SOAK else 60

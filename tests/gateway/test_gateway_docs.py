@@ -23,6 +23,8 @@ from leporello.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 HOW_TO = (ROOT / "docs" / "how-to" / "gateway.md").read_text(encoding="utf-8")

@@ -15,7 +15,7 @@ from leporello.store.sqlite import SQLiteStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.gateway.conftest import Gateway, Wire
+    from tests.fixtures.gateway import Gateway, Wire
 
     from leporello.testing.model_server import ModelServer
 
@@ -89,11 +89,13 @@ class TestTheProviderGets:
         assert got.pop("stream_options") == {"include_usage": True}
         assert got == sent
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("given", [None, {"include_usage": False}, {"include_obfuscation": False}])
     def test_the_clients_own_options_beside_it(self, given: Any, start: Callable[..., Gateway], wire: Wire) -> None:
         start(wire).chat(HELLO, stream=True, stream_options=given)
         assert json.loads(wire.bodies[0])["stream_options"] == {**(given or {}), "include_usage": True}
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("manner", ["authorization", "x-api-key"])
     @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/messages"])
     def test_its_own_key_and_never_the_clients(
@@ -142,6 +144,7 @@ class TestTheClientGets:
         (info,) = gateway.store.conversations()
         assert [row.role for row in gateway.store.messages(info.key)] == ["user", "assistant"]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "strange",
         [
@@ -163,6 +166,7 @@ class TestTheClientGets:
         for path in ("/v1/chat/completions", "/v1/messages"):
             assert streamed(gateway, path, {"model": "m", "messages": HELLO}) == strange
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("asks_for_count", [True, False])
     def test_each_event_when_it_comes(self, asks_for_count: bool, start: Callable[..., Gateway], wire: Wire) -> None:
         """The provider sends the next event only when the client has the one before."""
@@ -178,6 +182,7 @@ class TestTheClientGets:
                 assert next(pieces) == event
                 wait.set()
 
+    @pytest.mark.slow
     def test_the_providers_refusal(self, start: Callable[..., Gateway], wire: Wire) -> None:
         wire.status, wire.chunks = 429, [b'{"error": {"message":"slow down"}}']
         wire.headers = {"content-type": "application/json", "retry-after": "7"}
@@ -215,6 +220,7 @@ class TestTheClientGets:
 
 
 class TestTheProviderIsLeftAlone:
+    @pytest.mark.slow
     @pytest.mark.parametrize("begun", [True, False])
     def test_when_the_client_leaves(self, begun: bool, start: Callable[..., Gateway], wire: Wire) -> None:
         wire.headers = {"content-type": "text/event-stream"}
@@ -226,6 +232,7 @@ class TestTheProviderIsLeftAlone:
                 assert next(answer.iter_raw()) == CHUNKS[0]
         assert wire.left.wait(10)
 
+    @pytest.mark.slow
     def test_when_nothing_can_be_stored(self, gateway: Gateway, upstream: ModelServer) -> None:
         """Nothing is sent; when the store has recovered, the same request is stored once."""
         talk: list[dict[str, Any]] = []

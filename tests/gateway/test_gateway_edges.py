@@ -24,7 +24,7 @@ from leporello.store.sqlite import SQLiteStore
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.gateway.conftest import Gateway, Wire
+    from tests.fixtures.gateway import Gateway, Wire
 
     from leporello.testing.model_server import ModelServer
 
@@ -73,6 +73,7 @@ def agent(start: Callable[..., Gateway], upstream: ModelServer) -> Gateway:
 
 
 class TestHeaders:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", ["x-title", "anthropic-beta", "anthropic-version", "http-referer"])
     @pytest.mark.parametrize("value", ["Café", "CafÃ©", "ÿ"])
     def test_in_any_letters_go_on_as_they_came(
@@ -111,6 +112,7 @@ class TestBodies:
         lines = ["content-length: 99999999999", "expect: 100-continue", "connection: close"]
         assert status(raw(gateway, head(f"POST {CHAT} HTTP/1.1", *lines))) == 413
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "body",
         [
@@ -134,6 +136,7 @@ class TestBodies:
         assert gateway.post(CHAT, body).status_code == 400
         assert upstream.requests == []
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("depth", [100, 200, 400, 600, 950])
     def test_of_any_depth_do_no_harm(self, depth: int, agent: Gateway) -> None:
         deep = b'{"a":' * depth + b"1" + b"}" * depth
@@ -176,6 +179,7 @@ def fearless(start: Callable[..., Gateway], wire: Wire) -> Gateway:
     return start(wire, {"model": main})
 
 
+@pytest.mark.slow
 @example(messages=[{"role": "user", "content": [{"type": []}]}], more=[None])
 @given(messages=st.lists(MESSAGE, max_size=4), more=JSON)
 @hypothesis_settings(
@@ -192,6 +196,7 @@ def test_nothing_that_is_sent_ends_in_a_500(fearless: Gateway, messages: list[An
 
 
 class TestMethodsAndVersions:
+    @pytest.mark.slow
     @pytest.mark.parametrize("path", ["/healthz", "/v1/sessions", "/v1/models", "/metrics", "/v1/sessions/room/export"])
     def test_a_head_has_no_body(self, path: str, agent: Gateway) -> None:
         agent.post(ROOM, {"content": "hello"})
@@ -199,6 +204,7 @@ class TestMethodsAndVersions:
         assert status(answer) == 200
         assert answer.endswith(b"\r\n\r\n")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("method", ["OPTIONS", "TRACE", "CONNECT", "PATCH", "BREW"])
     @pytest.mark.parametrize(
         ("path", "allowed"),
@@ -252,6 +258,7 @@ class TestMethodsAndVersions:
         assert status(answer) == 404
         assert b"evil" not in answer
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         "name", ["%2e%2e", "a%2f..%2fb", "%00", "x" * 5000, "%252e%252e", "a%0d%0ab", "..;", "%c0%ae"]
     )
@@ -378,6 +385,7 @@ class TestOtherPeoplesConversations:
     def test_there_are_routes_to_try(self) -> None:
         assert len(ROUTES) == 7
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("method", "path"), ROUTES)
     @pytest.mark.parametrize("name", ["diary", "letters"])
     def test_no_route_leads_to_one(self, name: str, method: str, path: str, shared: Gateway) -> None:
@@ -390,6 +398,7 @@ class TestOtherPeoplesConversations:
         assert "secret" not in answer.text
         assert [list(shared.store.export(one, owner="ada")) for one in ("diary", "letters")] == before
 
+    @pytest.mark.slow
     def test_the_name_in_the_header_is_ones_own(self, shared: Gateway, upstream: ModelServer) -> None:
         for name in ("diary", "letters"):
             shared.say([], "let me in", {**self.BOB, "x-leporello-session": name})
@@ -418,6 +427,7 @@ class TestErrors:
         assert answer.json()["error"]["type"] == "api_error"
         assert "secret" not in answer.text
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("streams", [True, False])
     @pytest.mark.parametrize("refusal", [401, 403, 402])
     def test_of_the_gateways_own_account_are_none_of_the_clients_business(

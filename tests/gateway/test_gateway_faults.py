@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.gateway.conftest import Wire
+    from tests.fixtures.gateway import Wire
 
     from leporello.testing.model_server import Request
+
+pytestmark = pytest.mark.slow
 
 SOAK = bool(os.environ.get("LEPORELLO_SOAK"))
 KILLS = 50 if SOAK else 9

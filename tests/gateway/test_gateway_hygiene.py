@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from tests.gateway.conftest import Gateway
+    from tests.fixtures.gateway import Gateway
+
+pytestmark = pytest.mark.slow
 
 WINDOW = 20_000
 MARK = 17_000  # 85 %

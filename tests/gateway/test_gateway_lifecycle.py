@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.gateway.conftest import Gateway
+    from tests.fixtures.gateway import Gateway
 
 PLUGIN = f"""
 import sys

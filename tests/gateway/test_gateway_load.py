@@ -48,10 +48,12 @@ async def check_memory(bench: Bench, conversations: int = 60) -> None:
     assert objects[2] - objects[1] < conversations
 
 
+@pytest.mark.slow
 def test_what_is_held_in_memory_has_a_bound(run: Callable[..., None]) -> None:
     run(check_memory, most_open=8)
 
 
+@pytest.mark.slow
 def test_a_bound_that_does_not_hold_would_be_noticed(run: Callable[..., None]) -> None:
     async def story(bench: Bench) -> None:
         with pytest.raises(AssertionError):
@@ -73,6 +75,7 @@ def test_long_conversations_make_room_for_others(run: Callable[..., None]) -> No
     run(story, most_bytes=1000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bounds", [{"most_open": 6}, {"most_bytes": 900}])
 def test_the_key_that_holds_most_makes_room(bounds: dict[str, int], run: Callable[..., None]) -> None:
     async def story(bench: Bench) -> None:
@@ -119,6 +122,7 @@ def test_one_that_is_not_held_still_belongs_to_its_client(run: Callable[..., Non
     run(story, most_open=2)
 
 
+@pytest.mark.slow
 def test_conversations_with_the_agent_have_bounds_too(run: Callable[..., None]) -> None:
     async def story(bench: Bench) -> None:
         agents = bench.house.agents
@@ -136,6 +140,7 @@ def test_conversations_with_the_agent_have_bounds_too(run: Callable[..., None]) 
     run(story)
 
 
+@pytest.mark.slow
 def test_clients_may_name_any_model_and_only_some_are_remembered(run: Callable[..., None]) -> None:
     async def story(bench: Bench) -> None:
         for number in range(200):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
-from tests.gateway.conftest import UPSTREAM_KEY
+from tests.fixtures.gateway import UPSTREAM_KEY
 
 from leporello.errors import ConfigError, ModelError, StoreError
 from leporello.gateway.errors import told
@@ -22,7 +22,9 @@ from leporello.llm.errors import classify
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.gateway.conftest import Gateway, Wire
+    from tests.fixtures.gateway import Gateway, Wire
+
+pytestmark = pytest.mark.slow
 
 HELLO = [{"role": "user", "content": "hello"}]
 ROUTES: dict[str, Callable[[Gateway], Any]] = {

@@ -6,18 +6,20 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from leporello.gateway import house
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    import pytest
-    from tests.gateway.conftest import Gateway
+    from tests.fixtures.gateway import Gateway
 
     from leporello.testing.model_server import ModelServer
 
 
+@pytest.mark.slow
 def test_what_was_deleted_leaves_the_file_while_the_gateway_runs(
     start: Callable[..., Gateway], upstream: ModelServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -14,7 +14,9 @@ from leporello.testing.model_server import Failure, ModelServer, Step, Use
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.gateway.conftest import Gateway, Wire
+    from tests.fixtures.gateway import Gateway, Wire
+
+pytestmark = pytest.mark.slow
 
 Messages = list[dict[str, Any]]
 SESSION = "x-leporello-session"

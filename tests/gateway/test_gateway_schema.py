@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.gateway.conftest import Gateway
+    from tests.fixtures.gateway import Gateway
 
     from leporello.testing.model_server import ModelServer
 
@@ -94,6 +94,7 @@ def test_schemathesis_finds_a_planted_defect(
     assert told in found.stdout, found.stdout
 
 
+@pytest.mark.slow
 def test_every_route_of_the_document_is_served(gateway: Gateway) -> None:
     got = httpx2.get(f"{gateway.address}/openapi.json").json()
     assert got == document()

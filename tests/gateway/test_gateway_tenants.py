@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from tests.gateway.conftest import Gateway
+    from tests.fixtures.gateway import Gateway
 
     from leporello.testing.model_server import ModelServer
 
@@ -49,6 +49,7 @@ def user(text: Any) -> dict[str, Any]:
 
 
 class TestAHostileKey:
+    @pytest.mark.slow
     def test_the_others_notice_no_error_and_lose_nothing(self) -> None:
         size = ["--seconds", "300"] if SOAK else ["--seconds", "4", "--phase", "4", "--bytes", "400000"]
         seen, lost = tenants.measure(tenants.size(size))
@@ -73,6 +74,7 @@ class TestAHostileKey:
         for talk in (("ada", "a", ["one", "two"]), ("bob", "a", ["one"]), ("ada", "b", ["one"])):
             assert tenants.missing(tmp_path / "a.db", [talk])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", bodies(SMALL))
     def test_every_body_is_answered_and_stored_or_refused_with_a_reason(
         self, name: str, start: Callable[..., Gateway], upstream: ModelServer
@@ -88,6 +90,7 @@ class TestAHostileKey:
 
 
 class TestTheNumberOfMessages:
+    @pytest.mark.slow
     def test_is_bounded_and_the_error_names_the_setting(
         self, start: Callable[..., Gateway], upstream: ModelServer
     ) -> None:
@@ -147,6 +150,7 @@ class TestTheNumberOfValues:
 
 
 class TestSlices:
+    @pytest.mark.slow
     def test_a_client_that_leaves_ends_the_work_and_comes_back(
         self, start: Callable[..., Gateway], upstream: ModelServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -171,6 +175,7 @@ class TestSlices:
         assert gateway.chat(talk, headers).status_code == 200
         assert gateway.texts("mine", "mallory")[:-1] == [message["content"] for message in talk]
 
+    @pytest.mark.slow
     def test_others_write_in_between(
         self, start: Callable[..., Gateway], upstream: ModelServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -185,6 +190,7 @@ class TestSlices:
         assert sum(counts) == len(talk) + 1
         assert max(counts) <= SLICE
 
+    @pytest.mark.slow
     def test_a_message_that_cannot_be_stored_is_refused_before_any_is(
         self, start: Callable[..., Gateway], upstream: ModelServer
     ) -> None:
@@ -218,7 +224,7 @@ def running(gateway: Gateway) -> int:
     """Return how many requests run, besides the one that asks."""
     text = httpx2.get(f"{gateway.address}/metrics", headers=ADA).text
     line = next(line for line in text.splitlines() if line.startswith("leporello_requests_running"))
-    return int(line.split()[1]) - 1
+    return int(float(line.split()[1])) - 1
 
 
 def wait_until(holds: Callable[[], bool]) -> None:

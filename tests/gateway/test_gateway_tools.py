@@ -12,9 +12,11 @@ from leporello.testing.model_server import ModelServer, Step, Use
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from tests.gateway.conftest import Gateway
+    from tests.fixtures.gateway import Gateway
 
     from leporello.testing.model_server import Request
+
+pytestmark = pytest.mark.slow
 
 NAMED = {"x-leporello-session": "room"}
 SECRET = "the code of the vault is 7319-QX"

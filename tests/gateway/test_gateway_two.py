@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from leporello.testing.model_server import ModelServer, Step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from tests.gateway.conftest import Gateway
+    from tests.fixtures.gateway import Gateway
 
     from leporello.testing.model_server import Request
 
@@ -43,6 +45,7 @@ def history(turns: int) -> list[dict[str, Any]]:
     return [*talk, {"role": "user", "content": "question: and now?"}]
 
 
+@pytest.mark.slow
 def test_they_never_fold_a_conversation_at_the_same_time(start: Callable[..., Gateway]) -> None:
     """The one that comes later goes on without."""
     model = Model()

@@ -57,6 +57,7 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(JSON, st.booleans())
 def test_a_value_is_read_as_json_reads_it(value: Any, ascii_only: bool) -> None:
     assert read(SlicedDecoder, json.dumps(value, ensure_ascii=ascii_only)) == value

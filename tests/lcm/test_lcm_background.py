@@ -82,6 +82,7 @@ def test_above_it_leaves_are_prepared_and_the_hard_mark_swaps_them_in_without_a_
     assert any(node.made_by == "model" for node in engine.store.nodes("s"))
 
 
+@pytest.mark.slow
 def test_when_prepared_leaves_are_enough_exactly_their_messages_are_folded(
     make_engine: Make, work: Work, background: Later
 ) -> None:
@@ -108,6 +109,7 @@ def test_when_prepared_leaves_are_enough_exactly_their_messages_are_folded(
     assert verify(engine.store, "s") == []
 
 
+@pytest.mark.slow
 def test_a_request_that_was_the_newest_is_prepared_when_another_one_comes(
     make_engine: Make, work: Work, background: Later
 ) -> None:
@@ -127,6 +129,7 @@ def test_a_request_that_was_the_newest_is_prepared_when_another_one_comes(
     assert verify(engine.store, "s") == []
 
 
+@pytest.mark.slow
 def test_when_the_hard_mark_comes_first_extractive_leaves_go_in_and_are_improved_at_the_next_fold(
     make_engine: Make, work: Work, background: Later
 ) -> None:
@@ -149,6 +152,7 @@ def test_when_the_hard_mark_comes_first_extractive_leaves_go_in_and_are_improved
     assert verify(engine.store, "s") == []
 
 
+@pytest.mark.slow
 def test_condensed_nodes_are_prepared_too_so_that_a_fold_writes_nothing(
     make_engine: Make, work: Work, background: Later
 ) -> None:

@@ -62,6 +62,7 @@ def test_folds_of_others_and_own_ones_are_seen(work: Work) -> None:
         check_fresh(theirs)
 
 
+@pytest.mark.slow
 def test_an_engine_folds_on_from_what_another_one_committed(make_engine: Make, work: Work) -> None:
     store = open_store(":memory:")
     first, second, reader = make_engine(store=store), make_engine(store=store), Branch(store, "s")

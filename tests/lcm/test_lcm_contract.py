@@ -5,8 +5,12 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
+import pytest
+
 from leporello import ContextEngine, LCMEngine
 from leporello.testing.contract import ContractSuite
+
+pytestmark = pytest.mark.slow
 
 
 class TestLCM(ContractSuite):

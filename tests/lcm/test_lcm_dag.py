@@ -121,6 +121,7 @@ def _parts_with_secrets() -> tuple[list[Piece], list[str]]:
     return parts, tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("known", [True, False])
 def test_no_part_of_a_long_message_holds_a_part_of_a_secret(known: bool) -> None:
     parts, tokens = _parts_with_secrets()
@@ -191,6 +192,7 @@ def turns(sizes: list[int]) -> list[dict[str, object]]:
     return made
 
 
+@pytest.mark.slow
 @given(st.lists(st.sampled_from([1, 20, 100, 230, 700, 2_000]), max_size=10))
 def test_a_full_leaf_stays_whatever_follows(sizes: list[int]) -> None:
     rows = stored(turns(sizes))

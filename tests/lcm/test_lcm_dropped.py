@@ -98,12 +98,14 @@ def check(log: str) -> None:
     assert "Exception ignored" not in log
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["memory", "file"])
 @pytest.mark.parametrize("how", WAYS)
 def test_what_nobody_closes_leaves_no_traceback(tmp_path: Path, how: str, where: str) -> None:
     check(logged(PROGRAM, tmp_path, how, where))
 
 
+@pytest.mark.slow
 def test_the_check_catches_work_that_fails_aloud(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         check(logged(DEFECT, tmp_path, "store closed", "memory"))

@@ -40,11 +40,13 @@ def turns_until_noticed(depth: int, engine: LCMEngine) -> int | None:
     return None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [1, 2, 17, 40, RUN])
 def test_an_edit_near_the_end_is_noticed_in_its_turn(depth: int) -> None:
     assert turns_until_noticed(depth, LCMEngine(200_000)) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [RUN + 1, 100, 301])
 def test_a_deeper_edit_is_noticed_at_the_next_compaction_and_not_before(depth: int) -> None:
     engine = LCMEngine(200_000)

@@ -131,6 +131,7 @@ def test_a_store_that_stays_away_is_told_once_and_the_list_comes_back_valid(work
     assert len([line for line in told if "not stored" in line]) == 1
 
 
+@pytest.mark.slow
 def test_somebody_else_who_was_faster_is_noticed(work: Work) -> None:
     """Two engines fold one conversation: the slower one starts again from the newer window."""
     store = open_store(":memory:")

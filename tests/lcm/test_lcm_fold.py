@@ -56,6 +56,7 @@ def assert_sound(engine: LCMEngine, window: list[Message]) -> None:
     assert shown(engine.branch) == window
 
 
+@pytest.mark.slow
 def test_the_window_is_system_prompt_note_blocks_and_tail(make_engine: Make, work: Work) -> None:
     engine = make_engine()
     messages = [SYSTEM, *work(0, 40), ASK]
@@ -79,6 +80,7 @@ def test_a_user_tail_gets_an_acknowledgement(make_engine: Make, work: Work) -> N
     assert window[2]["content"] == ACKNOWLEDGEMENT
 
 
+@pytest.mark.slow
 def test_the_tail_never_cuts_a_tool_group(make_engine: Make, work: Work) -> None:
     for last in range(30, 36):
         window = make_engine().compress([SYSTEM, *work(0, last)[: -(last % 4) or None]])
@@ -98,6 +100,7 @@ def test_a_long_tool_loop_is_folded_behind_the_newest_user_message(make_engine: 
     assert "tell what was already done for it" in derived(window)["content"]
 
 
+@pytest.mark.slow
 def test_between_folds_blocks_are_only_appended(make_engine: Make, work: Work) -> None:
     """V8: a later fold keeps the text of earlier blocks as a prefix, as long as nothing is condensed."""
     engine = make_engine(64_000, config={"threshold": 0.5, "summary_share": 0.8})
@@ -113,6 +116,7 @@ def test_between_folds_blocks_are_only_appended(make_engine: Make, work: Work) -
     assert_sound(engine, window)
 
 
+@pytest.mark.slow
 def test_condensing_keeps_the_blocks_inside_their_share(make_engine: Make, work: Work) -> None:
     engine = make_engine(16_000)
     window: list[Message] = [SYSTEM]
@@ -125,6 +129,7 @@ def test_condensing_keeps_the_blocks_inside_their_share(make_engine: Make, work:
     assert count_messages([derived(window)]) < engine.threshold_tokens * 0.3
 
 
+@pytest.mark.slow
 def test_a_200_kb_output_is_read_whole_over_several_leaves(make_engine: Make) -> None:
     output = "".join(f"{n:05d} output line with some words in it\n" for n in range(5_000))
     llm = ScriptedLLM(GOOD, context_length=200_000)
@@ -145,6 +150,7 @@ def test_a_200_kb_output_is_read_whole_over_several_leaves(make_engine: Make) ->
     assert verify(engine.store, engine.conversation) == []
 
 
+@pytest.mark.slow
 def test_a_huge_newest_output_is_shown_short_and_stays_whole_in_the_store(make_engine: Make) -> None:
     calls = [{"id": "a", "type": "function", "function": {"name": "run", "arguments": "{}"}}]
     huge = {"role": "tool", "tool_call_id": "a", "content": "a long line of output\n" * 20_000}
@@ -216,6 +222,7 @@ def test_an_outage_publishes_extractive_leaves_and_the_next_fold_writes_them_aga
     assert_sound(engine, window)
 
 
+@pytest.mark.slow
 def test_condensed_nodes_of_an_outage_are_written_again_without_work_in_the_background(
     make_engine: Make, work: Work
 ) -> None:
@@ -242,6 +249,7 @@ def test_condensed_nodes_of_an_outage_are_written_again_without_work_in_the_back
     assert_sound(engine, window)
 
 
+@pytest.mark.slow
 def test_limits_of_calls_and_time_are_kept(make_engine: Make, work: Work) -> None:
     clock = FakeClock()
     llm = ScriptedLLM(GOOD, context_length=64_000, seconds=10, clock=clock)
@@ -262,6 +270,7 @@ def test_the_focus_reaches_the_model_and_pins_passages(make_engine: Make, work: 
     assert "needle-0003-x" in derived(window)["content"]
 
 
+@pytest.mark.slow
 def test_a_resumed_conversation_goes_on_where_it_was(tmp_path: Any, make_engine: Make, work: Work) -> None:
     """After a restart the window comes back from the store, and handing it over again adds nothing."""
     file = tmp_path / "store.db"
@@ -329,6 +338,7 @@ def test_the_constructor_touches_nothing(tmp_path: Any) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("left", [0, 1, 2, 3])
 def test_a_host_that_cuts_the_window_short_gets_a_valid_list_and_loses_nothing(
     make_engine: Make, work: Work, left: int

@@ -114,6 +114,7 @@ def check(path: Path, acknowledged: list[str]) -> None:
     assert verified.exit_code == 0, verified.output
 
 
+@pytest.mark.slow
 def test_every_acknowledged_turn_of_a_killed_and_forgetful_host_is_kept(tmp_path: Path) -> None:
     dice = random.Random(5)
     path = tmp_path / "s.db"
@@ -121,6 +122,7 @@ def test_every_acknowledged_turn_of_a_killed_and_forgetful_host_is_kept(tmp_path
     check(path, acknowledged)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("of", "name", "defect"),
     [

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from leporello.lcm.background import Later
     from leporello.store.protocol import Store
 
+pytestmark = pytest.mark.slow
+
 Work = Callable[..., list[Message]]
 Make = Callable[..., LCMEngine]
 SYSTEM: Message = {"role": "system", "content": "You are a careful engineer."}

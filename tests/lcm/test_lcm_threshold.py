@@ -181,6 +181,7 @@ class TestTheBrake:
     def test_small_turns_do_not_fire_every_time(self) -> None:
         assert 1 <= len(self.fired(60, "nothing new")) < 6
 
+    @pytest.mark.slow
     def test_it_fires_again_once_the_window_has_grown(self) -> None:
         fired = self.fired(40, "something new " * 200)
         assert 2 <= len(fired) < 20

@@ -125,6 +125,7 @@ def check_complete(store: Store, messages: Sequence[Any]) -> None:
     assert [(found.kind, found.value, found.note) for found in of(store)] == wanted
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(cuts=st.lists(st.integers(0, 36), max_size=8), restarts=st.lists(st.booleans(), min_size=9, max_size=9))
 def test_however_often_it_is_gathered_and_by_whom_the_trail_is_the_same(cuts: list[int], restarts: list[bool]) -> None:

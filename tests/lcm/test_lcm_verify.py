@@ -13,6 +13,8 @@ from leporello.lcm import verify
 from leporello.messages import Message
 from leporello.store import Cover, Node, Window
 
+pytestmark = pytest.mark.slow
+
 Work = Callable[..., list[Message]]
 Make = Callable[..., LCMEngine]
 

@@ -209,6 +209,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(status=st.none() | st.integers(100, 599), body=json_values | st.binary())
 def test_whatever_comes_it_is_a_model_error(status: int | None, body: Any) -> None:
     assert isinstance(classify(status=status, body=body), ModelError)
@@ -220,6 +221,7 @@ def test_whatever_retry_after_holds_it_is_read_or_left(value: str, text: str) ->
     assert error.retry_after is None or error.retry_after >= 0
 
 
+@pytest.mark.slow
 @given(number=st.text("0123456789.", max_size=20), unit=st.sampled_from(["s", "ms", "m", "h", "seconds"]))
 @example(number=".", unit="s")
 @example(number="1.2.3", unit="s")
@@ -230,6 +232,7 @@ def test_whatever_number_stands_in_the_words_it_is_read_or_left(words: str, numb
     assert error.retry_after is None or error.retry_after >= 0
 
 
+@pytest.mark.slow
 def test_of_a_huge_body_the_beginning_is_read() -> None:
     body = {"error": {"message": "prompt tokens " * 1_000_000}}
     assert isinstance(classify(status=400, body=body), RequestRefusedError)

@@ -125,6 +125,7 @@ def test_every_failure_has_a_meaning() -> None:
     assert set(MEANINGS) == set(Failure)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("failure", [failure for failure, kind in MEANINGS.items() if kind], ids=lambda f: f.value)
 def test_each_failure_ends_in_the_right_error(server: ModelServer, dialect: str, failure: Failure) -> None:
@@ -154,6 +155,7 @@ def test_every_wording_of_an_overflow_is_understood(server: ModelServer, wording
     assert caught.value.limit == (None if wording in unnamed else 1024)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("failure", [Failure.SLOW_START, Failure.DRIPPING], ids=lambda f: f.value)
 def test_the_time_limit_is_for_the_whole_call(server: ModelServer, dialect: str, failure: Failure) -> None:
@@ -163,6 +165,7 @@ def test_the_time_limit_is_for_the_whole_call(server: ModelServer, dialect: str,
         client(server, dialect).complete(HELLO, max_tokens=50, timeout=0.5)
 
 
+@pytest.mark.slow
 def test_a_limit_between_two_bytes_would_not_do(server: ModelServer) -> None:
     """Planted: with the package's own limit, the same dripping answer is waited for as long as it takes."""
     server.fail(Failure.DRIPPING, seconds=1.5)

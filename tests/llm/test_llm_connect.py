@@ -164,6 +164,7 @@ def test_the_key_is_in_no_repr() -> None:
     assert "gpt-5-mini" in repr(llm)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("module", ["leporello.llm", "leporello.llm.connect", "leporello.llm.scripted"])
 def test_importing_loads_no_package_of_a_provider(module: str) -> None:
     code = (
@@ -173,6 +174,7 @@ def test_importing_loads_no_package_of_a_provider(module: str) -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_making_a_client_loads_no_package_of_a_provider() -> None:
     code = (
         "import sys; from leporello.config import Config; from leporello.llm import connect;"

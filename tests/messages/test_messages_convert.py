@@ -127,6 +127,7 @@ def check_block(block: dict[str, Any], place: str) -> None:
             check_block(inner, "tool_result")
 
 
+@pytest.mark.slow
 @given(valid_conversations())
 @settings(max_examples=250, deadline=None)
 def test_a_valid_conversation_makes_the_round_trip(messages: list[Any]) -> None:
@@ -385,6 +386,7 @@ def test_a_converter_that_loses_the_notes_is_noticed() -> None:
         check_anthropic_round_trip(careless, {"messages": REAL})
 
 
+@pytest.mark.slow
 @given(valid_conversations(extras=False))
 @settings(max_examples=100, deadline=None)
 def test_any_anthropic_request_comes_back_equal(messages: list[Any]) -> None:
@@ -497,6 +499,7 @@ def test_what_is_no_request_is_refused(request_: dict[str, Any]) -> None:
         from_anthropic(request_)
 
 
+@pytest.mark.slow
 def test_repaired_conversations_convert_too() -> None:
     for seed in range(150):
         messages = repair(broken_conversation(seed, defects=6)).messages

@@ -36,6 +36,7 @@ def test_a_call_and_its_results_are_one_group(roles: str, sizes: list[int]) -> N
     assert [group.stop - group.start for group in groups(shape(roles))] == sizes
 
 
+@pytest.mark.slow
 @given(broken_conversations())
 @settings(max_examples=100, deadline=None)
 def test_groups_cover_the_list_and_agree_with_their_edges(messages: list[Any]) -> None:
@@ -46,6 +47,7 @@ def test_groups_cover_the_list_and_agree_with_their_edges(messages: list[Any]) -
             assert Group(group_start(messages, index), group_stop(messages, index)) == group
 
 
+@pytest.mark.slow
 @given(valid_conversations(), st.data())
 @settings(max_examples=100, deadline=None)
 def test_a_cut_at_a_group_start_keeps_calls_and_results_together(messages: list[Any], data: st.DataObject) -> None:

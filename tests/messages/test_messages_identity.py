@@ -71,6 +71,7 @@ def test_a_planted_defect_is_noticed(planted: Callable[[Any], str]) -> None:
         check(planted)
 
 
+@pytest.mark.slow
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
     code = (
         "from leporello.messages import fingerprint as f; print(f({'role': 'user', 'content': 'hello', 'x': {3, 1}}))"
@@ -80,6 +81,7 @@ def test_a_fingerprint_is_the_same_in_every_process() -> None:
     assert fingerprint(HELLO) == snapshot("484b0dac5fa5fb2005ed87e696e530d8")
 
 
+@pytest.mark.slow
 @given(garbage_messages())
 @settings(max_examples=150, deadline=None)
 def test_anything_has_a_fingerprint(message: Any) -> None:

@@ -64,11 +64,13 @@ def test_arguments_that_are_a_dict_are_written_as_json() -> None:
     assert call.arguments == {"path": "ü.py"}
 
 
+@pytest.mark.slow
 @given(message=ANYTHING | st.fixed_dictionaries({"role": ANYTHING, "content": PARTS, "tool_calls": CALLS}))
 def test_the_ids_of_calls_are_those_of_the_calls(message: Any) -> None:
     assert call_ids_of(message) == [call.id for call in tool_calls_of(message)]
 
 
+@pytest.mark.slow
 @given(message=ANYTHING | st.fixed_dictionaries({"role": ANYTHING, "content": PARTS, "tool_calls": CALLS}))
 def test_no_reader_raises(message: Any) -> None:
     assert isinstance(role_of(message), str)

@@ -125,12 +125,14 @@ def test_a_valid_list_comes_back_with_the_same_objects(messages: list[Any]) -> N
     assert all(new is old for new, old in zip(repaired.messages, messages, strict=True))
 
 
+@pytest.mark.slow
 @given(broken_conversations())
 @settings(max_examples=400, deadline=None)
 def test_anything_is_repaired(messages: list[Any]) -> None:
     check_repair(repair, messages)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(DEFECTS))
 def test_each_defect_by_itself_is_repaired(name: str) -> None:
     from random import Random
@@ -400,6 +402,7 @@ def test_fixed_texts_are_single_lines() -> None:
     assert all(text.strip() == text and "\n" not in text for text in FIXED_TEXTS)
 
 
+@pytest.mark.slow
 def test_many_calls_and_many_equal_ids_are_repaired_in_one_pass() -> None:
     """A quadratic repair would take minutes here; the suite's time limit notices."""
     wide = [USER, calling(*[call(f"c{i}") for i in range(20_000)]), *[result(f"c{i}") for i in range(1, 20_000)]]

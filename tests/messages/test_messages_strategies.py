@@ -62,6 +62,7 @@ def test_long_payloads_are_long() -> None:
     assert longest > 5000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(DEFECTS))
 def test_each_defect_breaks_most_conversations(name: str) -> None:
     from random import Random

@@ -15,7 +15,7 @@ from leporello.plugins.discover import Found, discover, places
 from leporello.plugins.new import class_name, files, new_engine_folder
 
 if TYPE_CHECKING:
-    from tests.plugins.conftest import Plugins
+    from tests.fixtures.plugins import Plugins
 
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "keep_last_engine"

@@ -18,7 +18,7 @@ from leporello.plugins.hermes.host import load_config
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.plugins.conftest import Plugins
+    from tests.fixtures.plugins import Plugins
 
 REGISTER = """
 def register(ctx):

@@ -30,6 +30,7 @@ def run_page(text: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["choose-an-engine.md", "write-an-engine.md", "hermes-plugins.md"])
 def test_the_examples_run(page: str, tmp_path: Path) -> None:
     text = (PAGES / page).read_text()
@@ -38,6 +39,7 @@ def test_the_examples_run(page: str, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_an_example_that_does_not_run_is_caught(tmp_path: Path) -> None:
     text = (PAGES / "choose-an-engine.md").read_text().replace("272_000", "1")
     assert "AssertionError" in run_page(text, tmp_path).stderr

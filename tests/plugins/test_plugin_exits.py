@@ -12,7 +12,7 @@ from leporello.errors import PluginError
 from leporello.plugins import Command, dispatch
 
 if TYPE_CHECKING:
-    from tests.plugins.conftest import Plugins
+    from tests.fixtures.plugins import Plugins
 
 EXITS = ["raise SystemExit(3)", "raise KeyboardInterrupt", "import sys; sys.exit('enough')"]
 PLACES = {

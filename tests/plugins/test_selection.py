@@ -23,7 +23,7 @@ from leporello.tokens import DEFAULT_WINDOW
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.plugins.conftest import Plugins
+    from tests.fixtures.plugins import Plugins
 
 REGISTER_INSTANCE = """
 def register(ctx):

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
+import textwrap
+from dataclasses import replace
+from decimal import Decimal
 from importlib.resources import files
 from typing import Any
 
 import pytest
+from genai_prices.types import ModelPrice, Tier, TieredPrices
 from hypothesis import given, strategies as st
 
 from leporello.prices import Price, cost, cost_at, price_of
+from leporello.prices.table import _converted, _packaged
 
 
 def usage(fresh: int = 0, read: int = 0, written: int = 0, output: int = 0) -> dict[str, int]:
@@ -76,10 +83,12 @@ def test_usage_in_openai_form_is_understood() -> None:
         ("nobody-knows", ""),
         ("gpt-5-imaginary", ""),
         ("gpt-5.55", ""),
+        ("gpt-2025-5.5", ""),
         ("claude-sonnet-5", "openai-codex"),
         ("gpt-5.5", "copilot"),
         ("deepseek-chat", "together"),
-        ("deepseek/deepseek-chat", "openrouter"),
+        ("nobody/knows", "openrouter"),
+        ("gpt-5.5", "github-copilot"),
         ("llama-3.3-70b", "ollama"),
         ("", ""),
     ],
@@ -94,6 +103,7 @@ def test_an_unknown_price_is_none_and_never_a_guess(model: str, provider: str) -
     [
         ("anthropic/claude-sonnet-5", "openrouter"),
         ("openrouter/anthropic/claude-sonnet-5", ""),
+        ("claude-sonnet-5", "openrouter"),
         ("Claude-Sonnet-5", "anthropic"),
         ("claude-sonnet-5-20260630", "anthropic"),
         ("claude-sonnet-5@20260630", ""),
@@ -102,6 +112,38 @@ def test_an_unknown_price_is_none_and_never_a_guess(model: str, provider: str) -
 )
 def test_names_of_one_model_have_one_price(model: str, provider: str) -> None:
     assert price_of(model, provider) == price_of("claude-sonnet-5")
+
+
+@pytest.mark.parametrize(
+    ("model", "provider"),
+    [("deepseek/deepseek-chat", "openrouter"), ("claude-sonnet-4-6", "anthropic"), ("gpt-5-codex", "openai")],
+)
+def test_a_price_that_is_not_ours_says_where_it_is_from(model: str, provider: str) -> None:
+    price = price_of(model, provider)
+    assert price is not None
+    assert re.fullmatch(r"genai-prices [\d.]+", price.source)
+
+
+def test_a_price_has_a_step_for_every_length_that_is_charged_differently() -> None:
+    steps = TieredPrices(base=Decimal(1), tiers=[Tier(start=10, price=Decimal(2)), Tier(start=100, price=Decimal(4))])
+    price = _converted(ModelPrice(input_mtok=steps, output_mtok=Decimal(8), cache_write_mtok=Decimal(3)))
+    assert price is not None
+    assert [price.at(tokens).input for tokens in (10, 11, 100, 101)] == [1, 2, 2, 4]
+    assert {price.at(tokens).output for tokens in (1, 11, 101)} == {8}
+    assert (price.cache_read, price.cache_write_1h) == (None, 3)
+    assert _converted(ModelPrice(input_mtok=Decimal(1))) is None
+
+
+def test_the_package_is_loaded_for_a_price_that_is_not_ours_and_not_before() -> None:
+    code = """
+        import sys
+        from leporello.prices import price_of
+        price_of("deepseek-chat"), price_of("mine", overrides={"mine": {"input": 1, "output": 1}})
+        assert "genai_prices" not in sys.modules
+        price_of("gpt-5.5")
+        assert "genai_prices" in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
 
 
 def test_overrides_come_first() -> None:
@@ -157,8 +199,15 @@ def problems(rows: list[dict[str, Any]]) -> list[str]:
 
 def test_every_row_is_sound() -> None:
     rows = json.loads(files("leporello.prices").joinpath("prices.json").read_text("utf-8"))
-    assert len(rows) > 100
+    assert rows
     assert problems(rows) == []
+    assert [row["model"] for row in rows if _same_in_the_package(row)] == []
+
+
+def _same_in_the_package(row: dict[str, Any]) -> bool:
+    theirs = _packaged(row["model"], row["model"], (row["provider"],))
+    ours = price_of(row["model"], row["provider"])
+    return theirs is not None and ours == replace(theirs, as_of=row["as_of"], source=row["source"])
 
 
 def test_the_check_finds_planted_defects() -> None:

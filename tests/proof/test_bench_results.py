@@ -59,6 +59,7 @@ def test_a_benchmark_that_breaks_down_does_not_take_the_others_with_it(monkeypat
     assert "ZeroDivisionError" in result.printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(command.BENCHMARKS))
 def test_every_benchmark_takes_what_it_is_called_with(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     benchmark = command.BENCHMARKS[name]

@@ -152,6 +152,7 @@ def total(cuts: list[Cut], keep: object, budget: int = 6_000) -> Kept:
     return sum((cut.score(keep(session[: cut.at], budget)).all for cut in cuts), Kept())  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_planted_a_list_of_names_has_everything_but_what_belongs_together(cuts: list[Cut]) -> None:
     listed, mask = total(cuts, names), total(cuts, masked)
     assert listed.n == mask.n > 30
@@ -160,12 +161,14 @@ def test_planted_a_list_of_names_has_everything_but_what_belongs_together(cuts: 
     assert listed.together < 0.1 * mask.together
 
 
+@pytest.mark.slow
 def test_planted_a_list_with_words_fails_by_what_belongs_together(cuts: list[Cut]) -> None:
     listed, mask = total(cuts, names_and_words), total(cuts, masked)
     assert listed.in_context > mask.in_context
     assert listed.together < 0.1 * mask.together
 
 
+@pytest.mark.slow
 def test_planted_shuffled_words_are_no_context(cuts: list[Cut]) -> None:
     right, shuffled = total(cuts, names_and_words), total(cuts, names_and_shuffled_words)
     assert shuffled.present == right.present

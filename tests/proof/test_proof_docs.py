@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[2] / "docs"
 PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 COMMAND = re.compile(r"^\$ leporello (.*)$", re.MULTILINE)
@@ -63,14 +65,12 @@ PREPARING = [command for command in COMMANDS if not command.startswith("replay")
 REPLAYING = [command for command in COMMANDS if command.startswith("replay")]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("command", REPLAYING)
 def test_a_command_of_the_how_to_runs(command: str, folder: Path) -> None:
     leporello(command, folder)
     assert "--report" not in command or (folder / "replay.html").stat().st_size > 10_000
 
 
-@pytest.mark.slow
 def test_the_code_of_the_how_to_runs(folder: Path) -> None:
     done = run(code_of("how-to/replay.md"), folder)
     assert done.returncode == 0, done.stderr

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
     from leporello.engine import ContextEngine
 
+pytestmark = pytest.mark.slow
+
 MODEL, WINDOW = "claude-sonnet-5", 16_000
 
 

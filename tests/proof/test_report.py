@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
+pytestmark = pytest.mark.slow
+
 ENGINES = ["none", "mask", "compressor", "lcm"]
 
 

@@ -38,6 +38,7 @@ json_values = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(mixtures)
 def test_redacting_twice_changes_nothing_more(text: str) -> None:
     once = redact(text)
@@ -54,6 +55,7 @@ def test_plain_words_are_kept(text: str) -> None:
     assert redact(text) == text
 
 
+@pytest.mark.slow
 @given(mixtures)
 def test_secrets_are_in_order_apart_and_inside_the_text(text: str) -> None:
     found = secrets(text)
@@ -62,6 +64,7 @@ def test_secrets_are_in_order_apart_and_inside_the_text(text: str) -> None:
     assert all(secret.start < secret.end for secret in found)
 
 
+@pytest.mark.slow
 @given(json_values)
 def test_redacting_a_structure_twice_changes_nothing_more(value: object) -> None:
     once = redact_value(value)
@@ -149,6 +152,7 @@ def finishes(code: str, *, seconds: float) -> bool:
     return True
 
 
+@pytest.mark.slow
 def test_hostile_text_takes_no_runaway_time() -> None:
     assert finishes(_FINISHES.format(HOSTILE, 100_000), seconds=300)
 
@@ -159,6 +163,7 @@ def test_two_megabytes_of_hostile_text_take_no_runaway_time(hostile: str) -> Non
     assert finishes(_FINISHES.format([hostile], 2_000_000), seconds=120)
 
 
+@pytest.mark.slow
 def test_runaway_time_is_noticed() -> None:
     """The same check rejects a pattern that backtracks without bound."""
     assert not finishes("import re; re.search(r'(a+)+$', 'a' * 40 + 'b')", seconds=2)
@@ -173,6 +178,7 @@ def check_steps(step: int, view: int, text: str, monkeypatch: pytest.MonkeyPatch
         assert secrets(text) == whole
 
 
+@pytest.mark.slow
 @given(text=mixtures, step=st.integers(min_value=3, max_value=40))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_steps_find_what_one_search_finds(text: str, step: int, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -76,6 +76,7 @@ def cases(shape: Make, seeds: int = 6) -> list[Case]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SHAPES)
 def test_a_published_shape_is_replaced_in_every_surrounding(name: str) -> None:
     problems = [(case.text, wrong) for case in cases(SHAPES[name]) if (wrong := problem(case, redact(case.text)))]
@@ -89,6 +90,7 @@ def wrapped(secret: str, wrap: str, rng: random.Random) -> str:
     return f"{line[-(80 - cut) :]}{secret[:cut]}{WRAPS[wrap]}{secret[cut:]} and more"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrap", WRAPS)
 @pytest.mark.parametrize("name", [name for name in SHAPES if name not in UNPREFIXED])
 def test_a_token_with_a_line_break_in_it_is_replaced(name: str, wrap: str) -> None:

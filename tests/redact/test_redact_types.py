@@ -90,6 +90,7 @@ class TestText:
 class TestParts:
     """A part of a text is redacted with what surrounds it in view."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.name)
     def test_no_cut_leaves_a_piece(self, form: Any) -> None:
         secret = form.make(Random(form.name))
@@ -118,6 +119,7 @@ class TestParts:
 class TestMessages:
     """Views of messages."""
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("context", CONTEXTS)
     def test_every_form_is_taken_out_together(self, context: str) -> None:
         plants = [planted(form, context, n, Random(f"{n} {context}")) for n, form in enumerate(FORMS)]
@@ -127,6 +129,7 @@ class TestMessages:
         assert not set(leaks(known, json.dumps(views, ensure_ascii=False)))
         assert any(leaks(known, json.dumps([plant.messages for plant in plants], ensure_ascii=False)))
 
+    @pytest.mark.slow
     @settings(max_examples=60, deadline=None)
     @given(valid_conversations())
     def test_a_conversation_without_secrets_stays_as_it_is(self, messages: list[Message]) -> None:
@@ -255,6 +258,7 @@ def changed(values: list[str]) -> list[str]:
     return [value for value in values for place in places if value not in redact(place.format(value))]
 
 
+@pytest.mark.slow
 def test_exact_values_are_kept() -> None:
     rng = Random(7)
     values = [value for _ in range(400) for value in exact_values(rng)]

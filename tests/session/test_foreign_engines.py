@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from leporello.session.accounts import SessionUsage
     from leporello.testing.model_server import Request
 
+pytestmark = pytest.mark.slow
+
 SOAK = bool(os.environ.get("LEPORELLO_SOAK"))
 TURNS = 200 if SOAK else 24
 WINDOWS = (32_000, 128_000) if SOAK else (8_000,)

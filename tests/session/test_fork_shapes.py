@@ -46,6 +46,8 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.store import BranchInfo
 
+pytestmark = pytest.mark.slow
+
 ENGINES = ("compressor", "lcm")
 TURNS = 36
 WINDOW = 16_000

@@ -189,6 +189,7 @@ class Watched(SQLiteStore):
         return super().handed_out(*args, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["compressor", "lcm"])
 def test_a_session_never_matches_lists(engine: str, answer: Answer, opened: Any) -> None:
     """Equal words over and over: each is known by its id."""

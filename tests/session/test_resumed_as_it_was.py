@@ -125,6 +125,7 @@ def lost(answer: Callable[..., Any], engine: str, before: Callable[[Talk], None]
     return sum(message not in resumed for message in live)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("before", [new_prompt, late_result, fold])
 @pytest.mark.parametrize("leave", [retract, undo_without_the_store])
@@ -254,6 +255,7 @@ def test_what_a_dropped_fold_cost_is_told_and_written_down(answer: Callable[...,
     assert talk.session.usage().conversation.engine_calls == len(llm.calls)
 
 
+@pytest.mark.slow
 def test_an_engine_with_the_file_of_the_session_works_on_its_branch(answer: Callable[..., Any], tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     talk = Talk(answer, LCMEngine(16_000, store=path), 16_000, store=path)

@@ -73,6 +73,7 @@ def test_tool_results_are_marked_in_anthropics_dialect_whoever_passes_them_on(op
     assert session.request()["messages"][-1]["content"][0]["cache_control"] == MARK
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @pytest.mark.parametrize("marked_tools", range(7))
 def test_there_are_never_more_than_four_marks_whatever_came_in(marked_tools: int, dialect: str, opened: Any) -> None:

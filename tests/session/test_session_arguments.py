@@ -56,6 +56,7 @@ def test_an_engine_that_is_handed_over_takes_no_options() -> None:
             Session.open("talk", config={}, store=":memory:", engine=RecordingEngine(), **option)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "arguments", "said"),
     [

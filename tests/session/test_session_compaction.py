@@ -61,6 +61,7 @@ BROKEN: dict[str, Callable[[list[Message]], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", BROKEN)
 def test_a_broken_result_is_refused_and_the_window_stays(kind: str, opened: Any, answer: Callable[..., Any]) -> None:
     session = opened(engine=Scripted(BROKEN[kind]))
@@ -114,6 +115,7 @@ def test_an_engine_that_changes_what_it_is_given_changes_nothing(opened: Any, an
     assert session.request()["messages"] == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "method",
     [
@@ -203,6 +205,7 @@ def test_our_engines_report_a_compaction_once(opened: Any, answer: Callable[...,
     assert kinds == ["CompactionStarted", "CompactionFinished"] * (len(kinds) // 2)
 
 
+@pytest.mark.slow
 def test_two_sessions_never_compact_a_conversation_at_the_same_time(tmp_path: Path, opened: Any, answer: Any) -> None:
     store = open_store(tmp_path / "s.db")
     session = opened(engine=Scripted(newest_turn), store=store)
@@ -215,6 +218,7 @@ def test_two_sessions_never_compact_a_conversation_at_the_same_time(tmp_path: Pa
     assert session.compress().status == "folded"
 
 
+@pytest.mark.slow
 def test_the_engine_may_take_the_same_lease_while_it_compacts(tmp_path: Path, opened: Any, answer: Any) -> None:
     store = open_store(tmp_path / "s.db")
     taken: list[bool] = []
@@ -251,6 +255,7 @@ def test_the_engine_may_wait_for_the_providers_own_count(opened: Any, answer: Ca
     assert "compress" in engine.methods()
 
 
+@pytest.mark.slow
 def test_what_is_sent_after_a_fold_is_valid_in_the_dialect(opened: Any, answer: Callable[..., Any]) -> None:
     for dialect in ("openai", "anthropic"):
         session = opened(f"talk-{dialect}", context_length=4_000, dialect=dialect)

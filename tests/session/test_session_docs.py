@@ -25,6 +25,7 @@ def named(page: str) -> set[str]:
     return {name for code in re.findall(r"`([^`\n]+)`", text_of(page)) for name in re.findall(r"\w+", code)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in text_of(page)])
 def test_the_python_of_a_page_runs(page: str, tmp_path: Path) -> None:
     code = "\n".join(re.findall(r"^```python\n(.*?)^```", text_of(page), re.DOTALL | re.MULTILINE))

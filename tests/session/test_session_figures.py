@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
 
+pytestmark = pytest.mark.slow
+
 MODEL = "claude-sonnet-5"
 USAGE = {"prompt_tokens": 1_000, "completion_tokens": 100, "total_tokens": 1_100}
 SUMMARY = Completion(text="## Goal\nPut the yard in order.", usage=USAGE, model=MODEL)  # type: ignore[arg-type]

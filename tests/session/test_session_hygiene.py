@@ -175,6 +175,7 @@ class TestWhatCannotBeShrunk:
         tidy(talked(session, answer, turns=1, tokens=MARK + 1100, words=1))
         assert session.engine.calls == 2
 
+    @pytest.mark.slow
     def test_is_remembered_across_a_restart(
         self, engine: type[Broken], opened: Any, answer: Any, tmp_path: Path
     ) -> None:
@@ -222,6 +223,7 @@ def test_an_engine_is_told_that_it_must(opened: Any, answer: Any) -> None:
     assert report.status == "folded"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["compressor", "lcm", KeepsTheLast, Broken, Useless])
 def test_the_transcript_is_never_overwritten(engine: Any, opened: Any, answer: Any) -> None:
     """Whatever engine: what was said is in the store afterwards, each message once, word by word."""
@@ -236,6 +238,7 @@ def test_the_transcript_is_never_overwritten(engine: Any, opened: Any, answer: A
     assert len(before) == 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["compressor", "lcm"])
 def test_what_it_did_lasts(engine: str, opened: Any, answer: Any, tmp_path: Path) -> None:
     config = {"compression": {"threshold": 1.0}, "lcm": {"threshold": 1.0, "background": False}}

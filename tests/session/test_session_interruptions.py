@@ -314,6 +314,7 @@ def turn(session: Any, answer: Callable[..., Any], text: str) -> None:
     session.record(answer(f"About {text}"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["compressor", "lcm"])
 @pytest.mark.parametrize("turns", [1, 14])
 def test_a_session_goes_on_from_where_another_one_has_taken_the_conversation(
@@ -337,6 +338,7 @@ def test_a_session_goes_on_from_where_another_one_has_taken_the_conversation(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["compressor", "lcm", KeepNewest])
 def test_a_session_alone_is_never_taken_for_two(engine: Any, opened: Any, answer: Callable[..., Any]) -> None:
     session = opened(engine=engine if isinstance(engine, str) else engine(), context_length=3_000)
@@ -349,6 +351,7 @@ def test_a_session_alone_is_never_taken_for_two(engine: Any, opened: Any, answer
     assert not [told for told in session.told if isinstance(told, Notice)]
 
 
+@pytest.mark.slow
 def test_what_two_say_at_the_same_moment_is_in_the_window_of_who_goes_on(
     opened: Any, answer: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
 
+pytestmark = pytest.mark.slow
+
 HOLDER = """
 import sys
 from leporello.session.lease import Lease

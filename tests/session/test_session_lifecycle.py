@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 READ_FILE = {"type": "function", "function": {"name": "read_file", "parameters": {"type": "object", "properties": {}}}}
 ASKED = ["should_compress_preflight", "should_compress"]
 ANSWERED = ["update_from_response", "on_turn_complete"]

@@ -64,6 +64,7 @@ def orphans(count: int) -> Callable[[], Any]:
     return lambda: opened.add(*results(count))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [answered, late, orphans])
 def test_results_cost_what_they_are_many(make: Callable[[int], Callable[[], Any]]) -> None:
     few, many = (calls_made(make(count)) for count in (100, 400))

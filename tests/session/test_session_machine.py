@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.session import ToolCall
 
+pytestmark = pytest.mark.slow
+
 LONG_RUN = bool(os.environ.get("LEPORELLO_SOAK"))
 WINDOW = 2_500
 TEXT = st.sampled_from(

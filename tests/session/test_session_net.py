@@ -79,6 +79,7 @@ def notices(session: Any) -> list[str]:
     return [str(event) for event in session.told if isinstance(event, Notice)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["garbage", "larger", "raises"])
 def test_after_three_refusals_in_a_row_the_built_in_folds(kind: str, opened: Any, answer: Callable[..., Any]) -> None:
     make, why = FAILURES[kind]
@@ -97,6 +98,7 @@ def test_after_three_refusals_in_a_row_the_built_in_folds(kind: str, opened: Any
     assert any(text_of(message).startswith(PREFIX) for message in session.window)
 
 
+@pytest.mark.slow
 def test_the_engine_is_asked_again_and_one_good_result_is_a_new_beginning(
     opened: Any, answer: Callable[..., Any]
 ) -> None:
@@ -116,6 +118,7 @@ def test_the_engine_is_asked_again_and_one_good_result_is_a_new_beginning(
     assert session.compress().status == "refused"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fires", [True, False])
 @pytest.mark.parametrize("kind", FAILURES)
 def test_at_85_percent_the_built_in_folds_at_once(

@@ -16,6 +16,8 @@ from leporello.testing.model_server import WORDINGS, Failure, ModelServer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+pytestmark = pytest.mark.slow
+
 
 def answered(request: dict[str, Any], server: ModelServer, dialect: str) -> Any:
     if dialect == "anthropic":

@@ -44,6 +44,7 @@ def turn_behind_a_history(engine: str, opened: Callable[..., Session], answer: C
         asked(session, answer, number)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_plain_turn_decodes_no_row(
     engine: str, opened: Callable[..., Session], answer: Callable[..., Any], decoded: list[bytes]
@@ -52,6 +53,7 @@ def test_a_plain_turn_decodes_no_row(
     assert decoded == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_session_that_reads_messages_for_their_id_would_be_noticed(
     engine: str,

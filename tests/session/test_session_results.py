@@ -113,6 +113,7 @@ def test_a_summary_in_a_system_message_becomes_a_summary(folded: Any) -> None:
     assert texts(window)[2:4] == [ACKNOWLEDGEMENT, text_of(NEWEST)]
 
 
+@pytest.mark.slow
 def test_a_summary_inside_the_tool_loop_stands_before_the_newest_message(folded: Any) -> None:
     """Whatever role it has: a user message behind the newest one would read as a new command."""
     for role in ("user", "system", "developer", "assistant"):

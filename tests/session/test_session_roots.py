@@ -45,6 +45,7 @@ def shown(session: Session) -> list[Message]:
     return [message for message in session.window if not is_system(message)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_session_resumes_the_newest_root(
     tmp_path: Path, opened: Any, answer: Callable[..., Any], engine: str
@@ -68,6 +69,7 @@ def test_planted_a_root_behind_the_head_is_shown_with_all_that_was_forgotten(
         test_a_session_resumes_the_newest_root(tmp_path, opened, answer, "compressor")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_session_stays_on_its_root_when_a_host_begins_another(
     tmp_path: Path, opened: Any, answer: Callable[..., Any], engine: str

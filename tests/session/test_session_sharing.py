@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from leporello.errors import StoreError
 from leporello.session import AsyncSession, Session
 from leporello.store.sqlite import SQLiteStore
@@ -37,6 +39,7 @@ def test_an_engine_that_was_handed_over_has_no_source(opened: Callable[..., Sess
     assert opened(engine=RecordingEngine()).engine_source is None
 
 
+@pytest.mark.slow
 def test_what_is_not_stored_is_counted_until_it_is(tmp_path: Path, opened: Callable[..., Session]) -> None:
     store = SQLiteStore(tmp_path / "s.db")
     session = opened(store=store)
@@ -50,6 +53,7 @@ def test_what_is_not_stored_is_counted_until_it_is(tmp_path: Path, opened: Calla
     assert len(list(store.messages("talk"))) == 3
 
 
+@pytest.mark.slow
 def test_an_asynchronous_session_tells_it_too(tmp_path: Path) -> None:
     async def story() -> None:
         store = SQLiteStore(tmp_path / "s.db")

@@ -49,6 +49,7 @@ def stored(session: Session) -> list[Message]:
     return [row.message for row in session.store.messages(session.id)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_everything_that_was_said_is_stored_as_it_was_whatever_was_folded(
     engine: str, opened: Any, answer: Callable[..., Any]
@@ -61,6 +62,7 @@ def test_everything_that_was_said_is_stored_as_it_was_whatever_was_folded(
         assert verify(session.store, session.id) == []
 
 
+@pytest.mark.slow
 def test_a_lossy_store_is_caught_by_the_same_assertion(opened: Any, answer: Callable[..., Any]) -> None:
     """Planted: a store that loses one message in fifty."""
 
@@ -79,6 +81,7 @@ def test_a_lossy_store_is_caught_by_the_same_assertion(opened: Any, answer: Call
     assert stored(session) != said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("ending", ["closed", "crashed"])
 def test_a_conversation_resumes_folded_as_it_was(
@@ -100,6 +103,7 @@ def test_a_conversation_resumes_folded_as_it_was(
         assert violations(resumed.window, "openai") == []
 
 
+@pytest.mark.slow
 def test_the_providers_count_survives_a_restart(tmp_path: Path, answer: Callable[..., Any]) -> None:
     with Session.open("talk", store=tmp_path / "s.db", config={}, model="m") as session:
         session.add({"role": "user", "content": "Hello"})
@@ -110,6 +114,7 @@ def test_the_providers_count_survives_a_restart(tmp_path: Path, answer: Callable
         assert 12_345 < session.usage().tokens < 12_400
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_the_journal_shows_the_window_of_every_request(engine: str, opened: Any, answer: Callable[..., Any]) -> None:
     session = opened(engine=engine, context_length=8_000, system="Be brief.")
@@ -156,6 +161,7 @@ def test_what_the_caller_does_to_its_dicts_afterwards_changes_nothing(opened: An
     assert session.window == [expected]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ENGINES)
 def test_undo_takes_back_the_last_turn_and_keeps_it_in_the_store(
     engine: str, tmp_path: Path, answer: Callable[..., Any]
@@ -318,6 +324,7 @@ def test_nothing_to_send_and_a_closed_session_are_said_clearly(opened: Any) -> N
         session.add({"role": "user", "content": "Hello"})
 
 
+@pytest.mark.slow
 def test_another_system_prompt_takes_the_place_of_the_old_one(tmp_path: Path, answer: Callable[..., Any]) -> None:
     options: dict[str, Any] = {"config": {}, "store": tmp_path / "s.db"}
     with Session.open("talk", system="Be brief.", **options) as session:
@@ -346,6 +353,7 @@ def test_a_conversation_that_lcm_must_not_keep_is_kept_nowhere(home: Path, answe
     assert not (home / "leporello.db").exists()
 
 
+@pytest.mark.slow
 def test_conversations_belong_to_their_owner(tmp_path: Path, answer: Callable[..., Any]) -> None:
     for owner in ("anna", "ben"):
         with Session.open("talk", owner=owner, store=tmp_path / "s.db", config={}, engine="lcm") as session:
@@ -357,6 +365,7 @@ def test_conversations_belong_to_their_owner(tmp_path: Path, answer: Callable[..
             assert "anna" not in session.window[-1]["content"] or owner == "anna"
 
 
+@pytest.mark.slow
 def test_an_engine_that_changes_midway_finds_the_window_of_the_other(
     tmp_path: Path, answer: Callable[..., Any]
 ) -> None:

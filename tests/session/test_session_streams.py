@@ -57,6 +57,7 @@ def talk(opened: Any, dialect: str, take: Callable[[Session, ModelServer, dict[s
     return session
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_a_streamed_conversation_is_the_same_as_one_that_comes_at_once(opened: Any, dialect: str) -> None:
     def streamed(session: Session, server: ModelServer, request: dict[str, Any]) -> None:
@@ -101,6 +102,7 @@ def test_chunks_may_be_dicts(opened: Any) -> None:
     assert (call.name, call.arguments, call.raw) == ("read_file", {"path": "a"}, '{"path": "a"}')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @pytest.mark.parametrize("pieces", [3, 6, 9])
 def test_an_answer_that_is_not_read_to_its_end_is_recorded_as_incomplete(
@@ -125,6 +127,7 @@ def test_an_answer_that_is_not_read_to_its_end_is_recorded_as_incomplete(
     assert set(results) <= {STUB_RESULT}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("failure", [Failure.BROKEN_STREAM, Failure.ERROR_IN_STREAM, Failure.CLOSED_IN_ANSWER])
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 def test_a_stream_that_breaks_leaves_a_conversation_that_goes_on(opened: Any, failure: Failure, dialect: str) -> None:

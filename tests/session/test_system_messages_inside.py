@@ -113,6 +113,7 @@ def test_a_fork_shares_it_and_search_finds_it(engine: str, opened: Any, answer: 
     assert texts([row.message for row in store.messages("talk", branch=branch)]) == shown[1:]
 
 
+@pytest.mark.slow
 def test_a_resumed_conversation_has_it_at_its_place(tmp_path: Path, answer: Callable[..., Any]) -> None:
     options: dict[str, Any] = {"config": {}, "store": tmp_path / "store.db", "model": "m", "context_length": 9_000}
     with Session.open("talk", system="prompt", **options) as session:

@@ -55,6 +55,7 @@ def test_threads_count_too() -> None:
     assert walk.crossed(work) == {"session/planted.py": ["planted"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", ["compressor", "lcm"])
 def test_a_turn_goes_through_the_session_and_the_store(engine: str) -> None:
     found = walk.turn(engine, turns=1)
@@ -70,6 +71,7 @@ def test_a_plain_turn_can_be_read_in_one_sitting(package: str, files: int, funct
     assert found[1] <= functions
 
 
+@pytest.mark.slow
 def test_one_more_function_in_a_turn_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     before = walk.counted(walk.turn("compressor", turns=1))
     request, more = Session.request, planted("planted", "tokens/planted.py")

@@ -311,6 +311,7 @@ def test_places_are_numbered_anew_also_on_a_branch_from_the_very_beginning(store
     assert store.check_file() == []
 
 
+@pytest.mark.slow
 def test_deep_forks_stay_readable() -> None:
     store = SQLiteStore()
     store.append("c", said("q", "a"))
@@ -504,9 +505,10 @@ class Tree(RuleBasedStateMachine):
 
 
 Tree.TestCase.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
-TestTree = Tree.TestCase
+TestTree = pytest.mark.slow(Tree.TestCase)
 
 
+@pytest.mark.slow
 def test_the_tree_catches_a_fork_that_keeps_one_message_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = branches._place_before
 

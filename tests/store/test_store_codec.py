@@ -49,12 +49,14 @@ def test_tricky_messages_come_back(message: dict[str, Any]) -> None:
     assert_exact(message)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(MESSAGES)
 def test_every_json_object_comes_back(message: dict[str, Any]) -> None:
     assert_exact(message)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.builds(lambda extra: {"role": "user", "content": "x", **extra}, MESSAGES), max_size=4))
 def test_every_json_object_comes_back_from_the_store(messages: list[dict[str, Any]]) -> None:
@@ -100,6 +102,7 @@ def test_a_refused_list_stores_nothing() -> None:
     assert list(store.messages("c")) == []
 
 
+@pytest.mark.slow
 @given(json_values(), json_values())
 def test_the_chain_tells_any_two_messages_apart(one: Any, other: Any) -> None:
     a, b = verbatim({"content": one}), verbatim({"content": other})

@@ -75,6 +75,7 @@ def assert_whole(path: Path, acknowledged: int) -> int:
         return len(texts)
 
 
+@pytest.mark.slow
 def test_a_kill_at_any_moment_leaves_the_state_before_or_after_a_write(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     count = 0
@@ -109,6 +110,7 @@ def open_fresh(pipe: Connection, path: str, name: str) -> None:
     pipe.send("done")
 
 
+@pytest.mark.slow
 def test_eight_processes_may_open_a_fresh_file_at_the_same_moment(tmp_path: Path) -> None:
     path = tmp_path / "home" / "s.db"
     workers = [started(open_fresh, str(path), f"c{n}") for n in range(8)]
@@ -129,6 +131,7 @@ def append_many(pipe: Connection, path: str, name: str, count: int) -> None:
     pipe.send(ids)
 
 
+@pytest.mark.slow
 def test_two_processes_append_to_one_conversation_without_loss(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     workers = [started(append_many, str(path), name, 60) for name in ("a", "b")]
@@ -153,6 +156,7 @@ def ingest_list(pipe: Connection, path: str, count: int) -> None:
     pipe.send("done")
 
 
+@pytest.mark.slow
 def test_two_processes_that_hand_over_the_same_list_store_it_once(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     workers = [started(ingest_list, str(path), 40) for _ in range(2)]
@@ -162,6 +166,7 @@ def test_two_processes_that_hand_over_the_same_list_store_it_once(tmp_path: Path
     assert assert_whole(path, 40) == 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("on_disk", [True, False])
 def test_threads_share_a_store(tmp_path: Path, on_disk: bool) -> None:
     store = open_store(tmp_path / "s.db" if on_disk else ":memory:")
@@ -193,6 +198,7 @@ def use_after_fork(pipe: Connection, path: str) -> None:
         pipe.send((os.waitstatus_to_exitcode(status), len(list(store.messages("c")))))
 
 
+@pytest.mark.slow
 def test_a_store_is_safe_after_a_fork(tmp_path: Path) -> None:
     path = tmp_path / "s.db"
     _, pipe = started(use_after_fork, str(path))
@@ -270,6 +276,7 @@ def write_as_nobody(pipe: Connection, path: str) -> None:
         pipe.send("written")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 @pytest.mark.parametrize("exists", [True, False])
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, exists: bool) -> None:

@@ -83,6 +83,7 @@ def test_secrets_are_stored_but_not_indexed(store: SQLiteStore) -> None:
     assert found(store, "ever") != []
 
 
+@pytest.mark.slow
 def test_one_conversation_does_not_hide_another(store: SQLiteStore) -> None:
     """A word that fills the newest rows of a busy conversation is found in a quiet one all the same."""
     store.append("quiet", said("apple"))
@@ -91,6 +92,7 @@ def test_one_conversation_does_not_hide_another(store: SQLiteStore) -> None:
     assert found(store, "apple", conversation="quiet") == ["apple"]
 
 
+@pytest.mark.slow
 def test_counts_are_exact_for_rare_terms_and_estimated_for_common_ones(store: SQLiteStore) -> None:
     count = candidates.COUNTED * 2
     for start in range(0, count, 1000):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 MOST_GROWTH = 3.0
 """For four times as many rows of the conversation, when as many are asked for; what reads all of it has 4."""
 

@@ -15,6 +15,8 @@ from leporello.store.sqlite.messages import MOST_TRIED
 if TYPE_CHECKING:
     from leporello.store import Ingested
 
+pytestmark = pytest.mark.slow
+
 CLEARED = "[cleared]"
 
 
@@ -148,7 +150,7 @@ class Host(RuleBasedStateMachine):
 
 
 Host.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
-TestHost = Host.TestCase
+TestHost = pytest.mark.slow(Host.TestCase)
 
 
 class Careless(SQLiteStore):

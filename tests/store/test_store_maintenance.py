@@ -78,6 +78,7 @@ DEFECTS: dict[str, Callable[[sqlite3.Connection], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_damage_is_found(defect: str) -> None:
     store = filled()
@@ -116,6 +117,7 @@ def test_the_chain_across_a_deletion_still_finds_damage() -> None:
     assert problems(store)
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 34), st.integers(0, 12)), max_size=5), st.booleans())
 def test_any_deletions_in_any_order_leave_a_proven_rest(ranges: list[tuple[int, int]], more: bool) -> None:

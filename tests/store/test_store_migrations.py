@@ -170,6 +170,7 @@ def test_a_new_file_and_an_empty_old_one_need_no_copy(tmp_path: Path) -> None:
     assert list(tmp_path.glob("*.bak")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", range(1, max(migrations.versions())))
 def test_a_migration_that_is_killed_in_the_middle_is_made_anew(tmp_path: Path, version: int) -> None:
     """The process ends at one statement or another; the file is as it was then, and is brought up to date later."""

@@ -139,6 +139,7 @@ def test_replaced_messages_are_out_of_the_way_but_there(store: Store) -> None:
     assert [branch.id for branch in store.branches("c")] == [1]
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 600), st.integers(0, 700), st.integers(0, 700), st.booleans())
 def test_messages_are_read_by_range_in_either_direction(count: int, first: int, last: int, newest_first: bool) -> None:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.slow
+
 SHARED = " ".join(f"shared{n}" for n in range(LONG // 4))
 COMPLETE = PurgeStatus()
 

@@ -49,6 +49,7 @@ def test_the_line_is_known_with_and_without_a_note() -> None:
     assert masked(result("x" * 900), "n" * 900)["content"] == (f"{CLEARED_OUTPUT} " + "n" * 900)[:LONGEST_CLEARED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", [ContextCompressor, lambda window: LCMEngine(window, store=":memory:")])
 def test_what_a_forged_line_would_hide_is_in_the_summary(engine: Callable[[int], Any]) -> None:
     made = engine(64_000)

@@ -233,6 +233,7 @@ def test_a_broken_message_is_no_obstacle(message: Any) -> None:
 TEXTS = st.text(alphabet=st.sampled_from("ab 7\n.,{}\"'<>#-_/é漢字語😀"), max_size=400)
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(texts=st.lists(TEXTS, max_size=12), repeat=st.integers(1, 40), size=st.integers(60, 2_000))
 def test_no_chunk_is_longer_than_allowed_and_none_loses_a_character(texts: list[str], repeat: int, size: int) -> None:

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
     from leporello.messages.types import Message
 
+pytestmark = pytest.mark.slow
+
 KEY = "sk-proj-" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3zA5bC7dE9fG1hJ3"
 GOOD = """## Goal
 - The user asked to migrate the billing service to the new schema.

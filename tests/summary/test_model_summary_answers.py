@@ -105,6 +105,7 @@ def test_ordinary_words_stay_as_they_are(text: str) -> None:
 PIECES = st.sampled_from([*HOSTILE.values(), *ORDERS, "<", ">", "[", "]", "tool_call", "\n", " ", "plain words", "<|"])
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.lists(PIECES, max_size=8).map("".join))
 def test_whatever_is_put_together_is_harmless_and_stays_so(text: str) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.summary.artifacts import Artifacts
 
+pytestmark = pytest.mark.slow
+
 FILLER = "    crane = assign(booking, slot)  # as before\n"
 ERROR = "PermissionError: [Errno 13] Permission denied: '/srv/harbour/locks/berth-17.lock'"
 SECRET = "sk-ant-api03-" + "Zq7" * 31 + "AA"

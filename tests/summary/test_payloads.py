@@ -57,6 +57,7 @@ def check(text: str, limits: Sequence[int], where: str = FOLDED) -> None:
         assert shorten(message, limit, where=where) == message
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(TEXTS, LIMITS, WHERE)
 def test_what_is_named_is_what_is_left_out_of_the_original(text: str, limits: list[int], where: str) -> None:

@@ -104,6 +104,7 @@ FAILURES: dict[str, object] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", FAILURES.values(), ids=FAILURES.keys())
 def test_a_failing_model_is_replaced_for_this_summary(answer: str | Completion | ModelError) -> None:
     llm = ScriptedLLM(answer, context_length=200_000)
@@ -300,6 +301,7 @@ def test_the_status_tells_what_is_wrong_and_when_it_is_tried_again() -> None:
     assert Summariser(None).status()["available"] is False
 
 
+@pytest.mark.slow
 def test_what_the_model_made_before_it_failed_is_kept() -> None:
     messages: list[Message] = [{"role": "user", "content": f"Step {n}: go on. " * 60} for n in range(200)]
     llm = ScriptedLLM([GOOD, NetworkError("down"), NetworkError("down")], context_length=16_384)
@@ -309,6 +311,7 @@ def test_what_the_model_made_before_it_failed_is_kept() -> None:
     assert (summary.fallback, summary.partly_extractive, summary.retry_in) == ("down", True, 60)
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_shorten_is_not_punished() -> None:
     llm = ScriptedLLM([LONG, LONG, GOOD], context_length=200_000)
     summariser = Summariser(llm, clock=FakeClock())

@@ -13,6 +13,8 @@ from leporello.messages import Message, role_of
 from leporello.testing import ContractSuite, check_engine
 from leporello.testing.contract import CHECKS
 
+pytestmark = pytest.mark.slow
+
 CONVERSATIONS = 300 if os.environ.get("LEPORELLO_SOAK") else 30
 
 

@@ -54,11 +54,13 @@ def test_long_texts_are_weighed_in_pieces_without_a_seam(character: str, length:
     assert abs(twice - 2 * once) <= 2
 
 
+@pytest.mark.slow
 @given(st.lists(messages, max_size=5))
 def test_messages_add_up(conversation: list[Any]) -> None:
     assert count_messages(conversation) == sum(map(count_message, conversation))
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(messages | anything)
 def test_no_message_raises(message: Any) -> None:
@@ -66,6 +68,7 @@ def test_no_message_raises(message: Any) -> None:
     assert count_request([message], [message], message) >= PER_REQUEST
 
 
+@pytest.mark.slow
 def test_broken_conversations_do_not_raise() -> None:
     loop: list[Any] = []
     loop.append(loop)

@@ -145,6 +145,7 @@ def test_both_checks_reject_taking_the_largest_number() -> None:
     assert any(largest(text) for text in NOT_NAMED)
 
 
+@pytest.mark.slow
 @given(st.text(max_size=300))
 def test_no_text_raises_and_every_window_is_plausible(text: str) -> None:
     limit = window_from_error(text)

@@ -400,6 +400,7 @@ def peak(path: Path) -> tuple[int, int]:
     return messages, kilobytes * 1024
 
 
+@pytest.mark.slow
 def test_a_huge_array_takes_the_memory_of_one_conversation(tmp_path: Path) -> None:
     count = 10_000 if os.environ.get("LEPORELLO_SOAK") else 500
     small, huge = tmp_path / "small.json", tmp_path / "huge.json"
@@ -412,6 +413,7 @@ def test_a_huge_array_takes_the_memory_of_one_conversation(tmp_path: Path) -> No
     assert much - little < huge.stat().st_size / 4, "the file is held in memory"
 
 
+@pytest.mark.slow
 def test_the_memory_check_finds_a_reader_that_holds_everything(tmp_path: Path) -> None:
     huge = tmp_path / "huge.json"
     write_array(huge, 500)

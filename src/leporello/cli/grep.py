@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -89,10 +90,10 @@ def command(
         sys.exit(1)
 
 
-def _time(text: str | None) -> str | float | None:
+def _time(text: str | None) -> str | None:
     """Return a time as the search takes it; an age counts back from now."""
     age = seconds_of(text) if text else None
-    return text if age is None else time.time() - age
+    return text if age is None else datetime.fromtimestamp(time.time() - age, UTC).isoformat()
 
 
 def _name_conversations(store: Store, hits: list[dict[str, Any]], owner: str) -> None:

@@ -1,8 +1,9 @@
-"""The price list: dated data, and how a model's name finds its row.
+"""The price list: how a model's name finds its price.
 
-A price belongs to the provider that charges it. OpenRouter passes the list prices of closed models on; everywhere else
-another provider means another price, which nobody guesses here. Subscriptions and servers of one's own have no price
-per token. Overrides come first and may name any provider.
+Prices come from the package genai-prices; `prices.json` has what it lacks or has otherwise, each row with its date and
+source. A price belongs to the provider that charges it. OpenRouter passes the list prices of closed models on; where
+nobody has listed a price, it is not guessed. Subscriptions and servers of one's own have no price per token. Overrides
+come first and may name any provider.
 """
 
 from __future__ import annotations
@@ -11,22 +12,39 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from functools import cache, lru_cache
+from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leporello.model_names import plain_name
 
-_VENDORS = {
+if TYPE_CHECKING:
+    from decimal import Decimal
+
+    from genai_prices.types import ModelPrice, TieredPrices
+
+_ROUTES = {
     "gemini": "google",
-    "moonshotai": "moonshot",
+    "moonshot": "moonshotai",
     "z-ai": "zai",
-    "x-ai": "xai",
+    "xai": "x-ai",
     "mistralai": "mistral",
     "qwen": "alibaba",
 }
-_PASSED_ON = {"openrouter": frozenset({"anthropic", "openai", "google", "xai"})}
+_VENDORS = ("anthropic", "openai", "google", "x-ai", "deepseek", "mistral", "moonshotai", "zai", "minimax", "alibaba")
+_PASSED_ON = {"openrouter": ("anthropic", "openai", "google", "x-ai")}
+_SUBSCRIPTIONS = frozenset({"github-copilot", "cursor"})
 _SAME_PRICE = re.compile(r"(?:[-@](?:latest|preview|\d{4}-\d{2}-\d{2}|\d{2}-\d{4}|\d{4,8}))*")
+_DATED_END = re.compile(rf"{_SAME_PRICE.pattern}$")
+_KINDS = {
+    "input": "input_mtok",
+    "output": "output_mtok",
+    "cache_read": "cache_read_mtok",
+    "cache_write_5m": "cache_write_mtok",
+    "cache_write_1h": "cache_write_1h_mtok",
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +66,9 @@ class Price:
 
     def at(self, prompt_tokens: int) -> Price:
         """Return the price that holds for a prompt of this length."""
-        return self.long if self.long and self.long_above is not None and prompt_tokens > self.long_above else self
+        if self.long is None or self.long_above is None or prompt_tokens <= self.long_above:
+            return self
+        return self.long.at(prompt_tokens)
 
 
 def price_of(
@@ -72,13 +92,71 @@ def _own(model: str, provider: str, overrides: Mapping[str, Price | Mapping[str,
 
 @lru_cache(maxsize=256)
 def _listed(model: str, provider: str) -> Price | None:
-    """Look a model up: by its whole name, or the longest beginning that only a date or "latest" follows."""
+    """Look a model up by its name, or its name without a date, wherever its price is listed."""
     name, route = _named(model, provider)
-    route = _VENDORS.get(route, route)
+    places = _places(model, _ROUTES.get(route, route))
+    return _own_row(name, places) or _packaged(model.strip().lower(), name, places)
+
+
+def _places(model: str, route: str) -> tuple[str, ...]:
+    """Return whose prices hold on a route; without a route, those of the companies that make models."""
+    if not route:
+        return _VENDORS
+    *prefixes, _ = model.strip().lower().split("/")
+    maker = _ROUTES.get(prefixes[-1], prefixes[-1]) if prefixes else ""
+    passed_on = _PASSED_ON.get(route, ())
+    if maker in passed_on:
+        return (maker,)
+    return (route,) if maker else (route, *passed_on)
+
+
+def _own_row(name: str, places: tuple[str, ...]) -> Price | None:
+    """Find a name in our own list: the longest beginning that only a date or "latest" follows."""
     for listed, vendor, price in _rows():
-        if name.startswith(listed) and _SAME_PRICE.fullmatch(name, len(listed)):
-            return price if not route or route == vendor or vendor in _PASSED_ON.get(route, ()) else None
+        if vendor in places and name.startswith(listed) and _SAME_PRICE.fullmatch(name, len(listed)):
+            return price
     return None
+
+
+def _packaged(written: str, name: str, places: tuple[str, ...]) -> Price | None:
+    """Find a model in the list of the package, by its name as it is written first."""
+    if not name or _SUBSCRIPTIONS.intersection(places):
+        return None
+    from genai_prices.data_snapshot import get_snapshot
+
+    providers = get_snapshot().providers
+    plain = _DATED_END.sub("", name)
+    names = dict.fromkeys(
+        (written, written.rpartition("/")[2], name, plain, plain.replace(".", "-"), f"{plain}-latest")
+    )
+    for provider in sorted((one for one in providers if one.id in places), key=lambda one: places.index(one.id)):
+        for each in names:
+            if (found := provider.find_model(each, all_providers=providers)) is not None:
+                return _converted(found.get_prices(datetime.now(UTC)))
+    return None
+
+
+def _converted(prices: ModelPrice) -> Price | None:
+    """Return a price of the package as ours, with a step for every length of prompt that it charges differently."""
+    given = {ours: price for ours, name in _KINDS.items() if (price := getattr(prices, name)) is not None}
+    if not {"input", "output"} <= given.keys():
+        return None
+    if "cache_write_5m" in given:
+        given.setdefault("cache_write_1h", given["cache_write_5m"])
+    starts = {tier.start for price in given.values() for tier in getattr(price, "tiers", ())}
+    made: Price | None = None
+    above = None
+    for start in sorted({0, *starts}, reverse=True):
+        rates = {kind: _rate(price, start) for kind, price in given.items()}
+        made = _price({**rates, "long_above": above, "long": made, "source": f"genai-prices {version('genai-prices')}"})
+        above = start
+    return made
+
+
+def _rate(price: Decimal | TieredPrices, start: int) -> float:
+    """Return what tokens of one kind cost in prompts longer than `start`."""
+    steps = [(0, getattr(price, "base", price)), *((tier.start, tier.price) for tier in getattr(price, "tiers", ()))]
+    return float([rate for above, rate in steps if above <= start][-1])
 
 
 def _named(model: str, provider: str) -> tuple[str, str]:

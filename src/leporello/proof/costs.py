@@ -89,11 +89,6 @@ class Costs:
             return None
         return sum(charge.dollars for charge in self.charges) + self.compactions_usd
 
-    @property
-    def hit_share(self) -> float:
-        """The share of what the model read that came from the cache."""
-        return self.cache_read / self.prompt if self.prompt else 0.0
-
 
 def request_cost(use: CacheUse, output: int, model: str, provider: str = "") -> float | None:
     """Return the dollars of one request."""

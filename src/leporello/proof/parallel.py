@@ -39,8 +39,13 @@ def replay_all(
     figures = Figures(model=settings.model, window=settings.window, cuts=settings.cuts)
     for name in engines:
         figures.runs[name] = []
-    work = _alone if policies or jobs <= 1 else _parallel(jobs)
-    for transcript, runs in work(transcripts, list(engines), settings, policies or {}):
+    alone = bool(policies) or jobs <= 1
+    work = (
+        _alone(transcripts, engines, settings, policies or {})
+        if alone
+        else _parallel(transcripts, engines, settings, jobs)
+    )
+    for transcript, runs in work:
         for run in runs:
             figures.add(run)
         if on_done:
@@ -95,24 +100,21 @@ def _join(parts: Sequence[Transcript], tokens: int) -> Transcript:
 
 
 def _alone(
-    transcripts: Iterable[Transcript], engines: list[str], settings: Settings, policies: Mapping[str, Policy]
+    transcripts: Iterable[Transcript], engines: Sequence[str], settings: Settings, policies: Mapping[str, Policy]
 ) -> Iterator[tuple[Transcript, list[Run]]]:
     for transcript in transcripts:
         yield transcript, replay_one(transcript, engines, settings, policies)
 
 
-def _parallel(jobs: int) -> Callable[..., Iterator[tuple[Transcript, list[Run]]]]:
-    def work(
-        transcripts: Iterable[Transcript], engines: list[str], settings: Settings, policies: Mapping[str, Policy]
-    ) -> Iterator[tuple[Transcript, list[Run]]]:
-        waiting: deque[tuple[Transcript, Future[list[Run]]]] = deque()
-        with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-            for transcript in transcripts:
-                waiting.append((transcript, pool.submit(replay_one, transcript, engines, settings, {})))
-                if len(waiting) >= jobs * _AHEAD:
-                    done, future = waiting.popleft()
-                    yield done, future.result()
-            for done, future in waiting:
+def _parallel(
+    transcripts: Iterable[Transcript], engines: Sequence[str], settings: Settings, jobs: int
+) -> Iterator[tuple[Transcript, list[Run]]]:
+    waiting: deque[tuple[Transcript, Future[list[Run]]]] = deque()
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for transcript in transcripts:
+            waiting.append((transcript, pool.submit(replay_one, transcript, engines, settings, {})))
+            if len(waiting) >= jobs * _AHEAD:
+                done, future = waiting.popleft()
                 yield done, future.result()
-
-    return work
+        for done, future in waiting:
+            yield done, future.result()

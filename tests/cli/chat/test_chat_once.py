@@ -16,8 +16,10 @@ from leporello.messages import text_of
 from leporello.testing.model_server import Failure, Step, Use
 
 if TYPE_CHECKING:
-    from tests.cli.chat.conftest import Place
-    from tests.cli.conftest import Leporello
+    from tests.fixtures.chat import Place
+    from tests.fixtures.cli import Leporello
+
+pytestmark = pytest.mark.slow
 
 TOUCH = Step(text="I touch it.", tool_calls=[Use(name="terminal", arguments={"command": "touch here"})])
 

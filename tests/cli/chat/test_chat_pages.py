@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+import pytest
 
 from leporello.cli.chat import command
 from leporello.cli.chat.slash import KEYS, TABLE
@@ -15,7 +16,9 @@ from leporello.testing.model_server import Step, Use
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tests.cli.chat.conftest import HaltingModel, Page, Place
+    from tests.fixtures.chat import HaltingModel, Page, Place
+
+pytestmark = pytest.mark.slow
 
 DOCS = Path(__file__).parents[3] / "docs"
 REFERENCE = (DOCS / "reference" / "chat.md").read_text(encoding="utf-8")

@@ -9,7 +9,9 @@ import pytest
 from leporello.testing.model_server import Failure, Step, Use
 
 if TYPE_CHECKING:
-    from tests.cli.chat.conftest import Place
+    from tests.fixtures.chat import Place
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.mark.parametrize("option", ["", "--json"])

@@ -14,7 +14,9 @@ from leporello.store import open_store
 from leporello.testing.model_server import Failure, Step, Use
 
 if TYPE_CHECKING:
-    from tests.cli.chat.conftest import HaltingModel, Place
+    from tests.fixtures.chat import HaltingModel, Place
+
+pytestmark = pytest.mark.slow
 
 
 def test_a_tool_runs_only_after_a_yes(place: Place) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
-from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol
 
@@ -12,7 +10,7 @@ from leporello.errors import QueryError, ToolError
 from leporello.store.search.regex import Expression, OutOfTimeError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
 _GLOB = re.compile(r"[*?\[]")
 
@@ -46,30 +44,13 @@ def matches_glob(path: str, pattern: str, *, ignore_case: bool = False) -> bool:
     return fnmatchcase(path, pattern) or fnmatchcase(path.rpartition("/")[2], pattern)
 
 
-@contextmanager
-def regex(pattern: str, *, ignore_case: bool, seconds: float, clock: Callable[[], float]) -> Iterator[Matcher]:
-    """Find a regular expression; `OutOfTimeError` when it takes longer than so many seconds."""
+def regex(pattern: str, *, ignore_case: bool, seconds: float, clock: Callable[[], float]) -> Matcher:
+    """Find a regular expression; `OutOfTimeError` when it takes longer than the given seconds."""
     try:
-        with Expression(_with_case(pattern, ignore_case=ignore_case), seconds=seconds, clock=clock) as expression:
-            yield expression.positions
+        expression = Expression(pattern, ignore_case=ignore_case, seconds=seconds, clock=clock)
     except QueryError as error:
         raise ToolError(str(error)) from error
-
-
-def _with_case(pattern: str, *, ignore_case: bool) -> str:
-    """Return the expression with the case that is wanted; one that sets flags of its own is left as it is."""
-    exact = f"(?-i:{pattern})"
-    return exact if not ignore_case and _is_expression(pattern) and _is_expression(exact) else pattern
-
-
-def _is_expression(pattern: str) -> bool:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            re.compile(pattern)
-    except (re.error, RecursionError, OverflowError):
-        return False
-    return True
+    return lambda lines: [expression.position(line) for line in lines]
 
 
 __all__ = ["Matcher", "OutOfTimeError", "literal", "matches_glob", "name_matcher", "regex"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import stat
 import time
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -148,26 +147,26 @@ class _Search:
         tally, ended = _Tally(query=self.query), ""
         deadline = self.clock() + self.seconds
         try:
-            with self._matcher() as matcher:
-                for file in self._files(tally):
-                    if tally.full or stop.is_set():
-                        break
-                    if self.clock() > deadline:
-                        raise OutOfTimeError  # noqa: TRY301 - the same end as that of an expression
-                    if file is not None:
-                        self._look_at(file, matcher, tally)
+            matcher = self._matcher()
+            for file in self._files(tally):
+                if tally.full or stop.is_set():
+                    break
+                if self.clock() > deadline:
+                    raise OutOfTimeError  # noqa: TRY301 - the same end as that of an expression
+                if file is not None:
+                    self._look_at(file, matcher, tally)
         except OutOfTimeError:
             ended = (
                 f"the search was stopped after {self.seconds:g} s; narrow it with path or file_glob, or make it simpler"
             )
         return "\n".join([*tally.results, self._closing(tally, ended)])
 
-    def _matcher(self) -> AbstractContextManager[Matcher]:
+    def _matcher(self) -> Matcher:
         pattern, ignore_case = self.query.pattern, self.query.ignore_case
         if self.query.regex:
             return regex(pattern, ignore_case=ignore_case, seconds=self.seconds, clock=self.clock)
         make = name_matcher if self.query.target == "files" else literal
-        return nullcontext(make(pattern, ignore_case=ignore_case))
+        return make(pattern, ignore_case=ignore_case)
 
     def _files(self, tally: _Tally) -> Iterator[_File | None]:
         """Yield the files to look at, in the order of their paths; links are not followed.

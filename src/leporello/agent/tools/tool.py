@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias
 
-from leporello.agent.tools.arguments import checked
 from leporello.agent.tools.text import one_line
 from leporello.messages.visible import spelled_out
+from leporello.tool_arguments import checked
 
 
 class Stop(Protocol):

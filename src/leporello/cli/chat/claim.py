@@ -6,82 +6,67 @@ and what one takes back is gone from under the other.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import os
-from typing import TYPE_CHECKING, Final
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from filelock import FileLock, Timeout
 
 from leporello.errors import SessionError
 from leporello.store.address import MEMORY
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 FOLDER: Final = "locks"
-_OPEN: Final = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+_SECONDS: Final = 0.2  # long enough to try again when another terminal removes the file meanwhile
 
 
 class Claim:
-    """At most one conversation of a store, where nobody else can talk meanwhile.
+    """At most one conversation of a store, in which no other terminal can talk meanwhile.
 
-    It is a locked file in the home folder: when a process ends, however that comes, the system takes its locks away.
+    It is a locked file in the home folder; when a process ends in any way, the system releases its locks.
     """
 
     def __init__(self, home: Path, store_url: str) -> None:
         self._folder = home / FOLDER
         self._store_url = store_url
-        self._held: tuple[Path, int] | None = None
+        self._held: FileLock | None = None
 
     def take(self, session_id: str) -> None:
         """Claim a conversation and give back the one before; a `SessionError` says that another terminal has it."""
         file = self._file(session_id)
-        if self._store_url == MEMORY or (self._held and self._held[0] == file):
+        if self._store_url == MEMORY or (self._held and self._held.lock_file == str(file)):
             return
+        lock = FileLock(file, timeout=_SECONDS, mode=0o600, thread_local=False)
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            descriptor = _locked(file)
-        except BlockingIOError as error:
+            lock.acquire()
+            file.write_text(str(os.getpid()), encoding="ascii")
+        except Timeout as error:
             raise SessionError(
                 f"the conversation {session_id!r} is open in another terminal{_holder(file)}. "
                 "Leave it there first, or begin another one."
             ) from error
-        except OSError:  # a home that cannot be written to, a file system without locks: no reason not to talk
+        except OSError:  # a home that cannot be written to: no reason not to talk
             return
-        os.truncate(descriptor, 0)
-        os.write(descriptor, str(os.getpid()).encode())
         self.give_back()
-        self._held = file, descriptor
+        self._held = lock
 
     def give_back(self) -> None:
         """Let others have it."""
         held, self._held = self._held, None
         if held is not None:
-            held[0].unlink(missing_ok=True)
-            os.close(held[1])
+            Path(held.lock_file).unlink(missing_ok=True)
+            held.release()
 
     def _file(self, session_id: str) -> Path:
         key = f"{self._store_url}\0{session_id}".encode("utf-8", "surrogatepass")
         return self._folder / hashlib.sha256(key).hexdigest()[:32]
 
 
-def _locked(file: Path) -> int:
-    """Open a file and lock it; once more if whoever had it removed it in between."""
-    while True:
-        descriptor = os.open(file, _OPEN, 0o600)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_nlink:
-                return descriptor
-        except OSError:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-
-
 def _holder(file: Path) -> str:
     """Say which process has a file locked."""
-    try:
-        number = file.read_text(encoding="ascii")
-    except OSError:  # given back just now
-        return ""
-    return f" (process {number})" if number else ""
+    with suppress(OSError):  # given back just now
+        if number := file.read_text(encoding="ascii"):
+            return f" (process {number})"
+    return ""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from leporello.errors import ToolError
 from leporello.lcm.dag import first_words, flat_text
 from leporello.lcm.fold import pieces_of
-from leporello.lcm.tools.arguments import ArgumentError
 from leporello.redact import redact, redact_value
 from leporello.store.records import Cover
 from leporello.summary.blocks import moment, span
@@ -52,7 +52,7 @@ class Reader:
             return self._node(node)
         if (stored := self.message(name)) is not None:
             return self._message(stored)
-        raise ArgumentError(_unknown(name))
+        raise ToolError(_unknown(name))
 
     def expand(self, name: str, max_tokens: int, cursor: str | None) -> dict[str, Any]:
         """Return originals, from the cursor on, as many as fit; the first one in part when it alone is too long."""
@@ -122,7 +122,7 @@ class Reader:
             return _Originals(conversation=stored.conversation, covers=(alone,), messages=1)
         node = self.node(name)
         if node is None:
-            raise ArgumentError(_unknown(name))
+            raise ToolError(_unknown(name))
         covered = self._branch.store.covered(node.id, owner=self._branch.owner)
         return _Originals(conversation=self._home(node), covers=covered.covers, messages=covered.messages)
 
@@ -134,7 +134,7 @@ class Reader:
             seq = row.seq if row and row.conversation == originals.conversation else 0
             at = next((n for n, cover in enumerate(covers) if cover.first_seq <= seq <= cover.last_seq), None)
             if at is None:
-                raise ArgumentError("this cursor belongs to another answer; leave it out to start again")
+                raise ToolError("this cursor belongs to another answer; leave it out to start again")
             covers, first = covers[at:], seq
         known: set[str] = set()
         for cover in covers:
@@ -233,7 +233,7 @@ class Reader:
         exact = [found for _, found in rows if found.value == path]
         story = exact or [found for _, found in rows]
         if not story:
-            raise ArgumentError(
+            raise ToolError(
                 f"nothing is known about {redact(path)!r}; lcm_artifacts lists the files of this conversation"
             )
         branches = self.branches([found.message for found in story])
@@ -285,7 +285,7 @@ def _position(cursor: str | None) -> tuple[str, int]:
         return "", 0
     name, _, offset = cursor.partition(":")
     if not (_is_id(name, "m") and offset.isdecimal()):
-        raise ArgumentError("this cursor belongs to another answer; leave it out to start again")
+        raise ToolError("this cursor belongs to another answer; leave it out to start again")
     return name, int(offset)
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from functools import cache
 from hashlib import blake2b
 from importlib.resources import files
 from string import Template
 from typing import TYPE_CHECKING, Any, Literal
 
-from leporello.errors import LeporelloError, ModelError
+from leporello.errors import LeporelloError, ModelError, ToolError
 from leporello.lcm.dag import flat_text
-from leporello.lcm.tools.arguments import TOOLS, ArgumentError
 from leporello.lcm.tools.reading import Reader
+from leporello.lcm.tools.schemas import SCHEMAS
 from leporello.prices import cost
 from leporello.redact import redact
 from leporello.store.records import SearchFilter
@@ -20,6 +21,7 @@ from leporello.summary.blocks import moment, span
 from leporello.summary.calls import ASSUMED_WINDOW
 from leporello.summary.template import cut
 from leporello.tokens import count_text
+from leporello.tool_arguments import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -56,16 +58,16 @@ class Toolbox:
         self._reader = Reader(branch, settings, trail)
         self._trail = trail
         self._status = status
-        self._tools = {tool.name: tool for tool in TOOLS}
+        self._parameters = {tool["name"]: {**tool["parameters"], "additionalProperties": False} for tool in SCHEMAS}
 
     def call(self, name: str, given: Any) -> str:
         """Return the answer as JSON; an error names what is right."""
-        tool = self._tools.get(name)
-        if tool is None:
+        parameters = self._parameters.get(name)
+        if parameters is None:
             return _json({"error": f"Unknown tool: {redact(name)}"})
         do: Callable[..., dict[str, Any]] = getattr(self, f"_{name.removeprefix('lcm_')}")
         try:
-            return _json(do(**tool.checked(given)))
+            return _json(do(**checked(name, parameters, given)))
         except LeporelloError as error:
             return _json({"error": redact(str(error))})
 
@@ -77,8 +79,8 @@ class Toolbox:
         sort: Literal["relevance", "recency"],
         role: str | None,
         tool: str | None,
-        since: float | None,
-        until: float | None,
+        since: str | None,
+        until: str | None,
         conversation: str | None,
         *,
         regex: bool,
@@ -90,8 +92,8 @@ class Toolbox:
             owner=self._branch.owner,
             role=role,
             tool=tool,
-            since=since,
-            until=until,
+            since=_time("since", since),
+            until=_time("until", until),
             without=self._asking(),
         )
         while True:
@@ -121,7 +123,7 @@ class Toolbox:
     def _asking(self) -> tuple[str, ...]:
         """Return the call that is being answered and what led to it, which is no answer to itself."""
         branch = self._branch
-        return branch.store.asking(branch.conversation, self._tools, **branch.here)
+        return branch.store.asking(branch.conversation, self._parameters, **branch.here)
 
     def _conversation(self, wanted: str | None) -> str | None:
         """Return the conversation to search, None for all of the owner; what the scope forbids is an error."""
@@ -129,7 +131,7 @@ class Toolbox:
         if wanted in (None, "", own):
             return own
         if self._settings.scope != "owner":
-            raise ArgumentError("only this conversation may be searched here (lcm.scope is conversation)")
+            raise ToolError("only this conversation may be searched here (lcm.scope is conversation)")
         return None if wanted == "*" else wanted
 
     def _hit(self, hit: Hit, node: str | None) -> dict[str, Any]:
@@ -223,7 +225,7 @@ class Toolbox:
 
     def _artifacts(self, kind: str | None, query: str | None, limit: int, cursor: str | None) -> dict[str, Any]:
         if cursor is not None and not cursor.isdecimal():
-            raise ArgumentError("this cursor belongs to another tool; leave it out to start with the newest")
+            raise ToolError("this cursor belongs to another tool; leave it out to start with the newest")
         branch = self._branch
         self._trail.catch_up()
         before = int(cursor) if cursor else None
@@ -249,6 +251,19 @@ class Toolbox:
             "complete": complete,
             "cursor": None if complete or not shown else str(rows[len(shown) - 1][0]),
         }
+
+
+def _time(name: str, given: str | None) -> float | None:
+    """Return a time in seconds; a time that cannot be read is an error."""
+    if given is None:
+        return None
+    try:
+        found = datetime.fromisoformat(given.strip())
+    except ValueError:
+        raise ToolError(
+            f"{name} must be a time such as 2026-11-15 or 2026-11-15T09:30:00Z, in UTC when nothing else is said"
+        ) from None
+    return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
 
 
 def _fitting(entries: Sequence[dict[str, Any]], budget: int) -> int:

@@ -23,7 +23,7 @@ from leporello.store.search.prepare import plain_text
 from leporello.store.search.query import Query, parse
 from leporello.store.search.rank import Ranked, Statistics, exactness, ranked, written_in
 from leporello.store.search.regex import Expression, OutOfTimeError
-from leporello.store.search.scan import as_candidate, in_batches, newest_messages
+from leporello.store.search.scan import as_candidate, newest_messages
 from leporello.store.search.snippet import around, snippet
 
 if TYPE_CHECKING:
@@ -125,8 +125,7 @@ def search(
     allowed = replace(narrowed, without=place.without)
     asked = _Search(store=store, query=query, filter=allowed, limit=limit, cursor=place, hide_secrets=hide_secrets)
     if regex:
-        with Expression(text, seconds=seconds, clock=clock) as expression:
-            return _walk(asked, expression)
+        return _walk(asked, Expression(text, seconds=seconds, clock=clock))
     if not query.phrases:
         return _walk(asked, None)
     if sort == "recency":
@@ -257,9 +256,10 @@ def _walk(asked: _Search, expression: Expression | None) -> SearchResult:
     position, complete = asked.cursor.position, True
     messages = newest_messages(asked.store, asked.filter, start=position)
     try:
-        for stored, place in _looked_at(messages, expression):
+        for stored in messages:
             if len(page) == asked.limit:
                 break
+            place = expression.position(plain_text(stored.message)) if expression else 0
             position = stored.conversation, stored.seq
             if place >= 0:
                 page.append((stored, place))
@@ -273,16 +273,6 @@ def _walk(asked: _Search, expression: Expression | None) -> SearchResult:
         for rank, (stored, place) in enumerate(page, start=asked.cursor.given + 1)
     ]
     return SearchResult(hits=tuple(hits), complete=complete, cursor=encode(goes_on) if goes_on else None)
-
-
-def _looked_at(messages: Iterable[Stored], expression: Expression | None) -> Iterator[tuple[Stored, int]]:
-    """Walk messages, each with the position of the match in it, -1 for none."""
-    if expression is None:
-        yield from ((stored, 0) for stored in messages)
-        return
-    for batch in in_batches(messages):
-        places = expression.positions([text for _, text in batch])
-        yield from ((stored, place) for (stored, _), place in zip(batch, places, strict=True))
 
 
 def _place(asked: _Search, given: int) -> Cursor:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from leporello.store.records import Candidate
 from leporello.store.search.prepare import plain_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from leporello.store.protocol import Store
     from leporello.store.records import SearchFilter, Stored
-
-_LARGEST_BATCH: Final = 50
-_LONGEST_BATCH: Final = 500_000
 
 Position = tuple[str, int]
 """A conversation, and the seq before which to go on in it."""
@@ -64,18 +61,3 @@ def as_candidate(stored: Stored, score: float = 0.0) -> Candidate:
         score=score,
         text=plain_text(stored.message),
     )
-
-
-def in_batches(messages: Iterable[Stored]) -> Iterator[list[tuple[Stored, str]]]:
-    """Cut a walk into lists of messages with their text, none of them much longer than one text must be."""
-    batch: list[tuple[Stored, str]] = []
-    length = 0
-    for stored in messages:
-        text = plain_text(stored.message)
-        batch.append((stored, text))
-        length += len(text)
-        if len(batch) == _LARGEST_BATCH or length >= _LONGEST_BATCH:
-            yield batch
-            batch, length = [], 0
-    if batch:
-        yield batch
