@@ -9,7 +9,7 @@ from leporello.config import Config
 from leporello.gateway.client_session import Added, ClientSession
 from leporello.gateway.clients import Clients
 from leporello.gateway.history import parse
-from leporello.gateway.house import House
+from leporello.gateway.state import State
 from leporello.session.answers import read_answer
 from leporello.store import open_store
 
@@ -37,8 +37,8 @@ class Bench:
         self.clock = Clock()
         self.store = open_store(folder / "bench.db")
         config = Config.from_mapping({"windows": {"m": 16_000}, "model": {"default": "m", "base_url": "http://x/v1"}})
-        self.house = House(config, self.store, engine_options={"llm": None})
-        self.clients = self.house.clients = Clients(self.store, self.house._session, clock=self.clock, **bounds)
+        self.state = State(config, self.store, engine_options={"llm": None})
+        self.clients = self.state.clients = Clients(self.store, self.state._session, clock=self.clock, **bounds)
 
     async def claim(self, talk: Talk, *, name: str = "", owner: str = "", model: str = "m") -> Claim:
         history = parse(talk, owner=owner, dialect="openai", name=name)
@@ -56,7 +56,7 @@ class Bench:
         answer = read_answer(body)
         await client.call(ClientSession.record, answer, history.answered(answer.message))
         client.weight = weight
-        self.house.releaser(client, model)()
+        self.state.releaser(client, model)()
         talk.append({"role": "assistant", "content": "yes"})
         return client.address.conversation
 
@@ -71,7 +71,7 @@ def served(folder: Path, story: Callable[[Bench], Coroutine[Any, Any, None]], **
 
     async def whole() -> None:
         bench = Bench(folder, **bounds)
-        async with bench.house.open():
+        async with bench.state.open():
             await story(bench)
         bench.store.close()
 

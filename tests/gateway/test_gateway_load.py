@@ -116,7 +116,7 @@ def test_one_that_is_not_held_still_belongs_to_its_client(run: Callable[..., Non
         for number in range(12):
             await bench.say([], f"I am {number}")
         with pytest.raises(Refused, match="drop-in"):
-            async with bench.house.agents.session("", "mine"):
+            async with bench.state.agents.session("", "mine"):
                 pass
 
     run(story, most_open=2)
@@ -125,7 +125,7 @@ def test_one_that_is_not_held_still_belongs_to_its_client(run: Callable[..., Non
 @pytest.mark.slow
 def test_conversations_with_the_agent_have_bounds_too(run: Callable[..., None]) -> None:
     async def story(bench: Bench) -> None:
-        agents = bench.house.agents
+        agents = bench.state.agents
         agents._pool._most_bytes = 1000
         for number in range(12):
             async with agents.session("", f"room-{number}") as session:
@@ -145,7 +145,7 @@ def test_clients_may_name_any_model_and_only_some_are_remembered(run: Callable[.
     async def story(bench: Bench) -> None:
         for number in range(200):
             await bench.say([], "hi", model=f"m-{number}")
-        assert len(bench.house._windows) == len(bench.house._sources) == 128
+        assert len(bench.state._windows) == len(bench.state._sources) == 128
 
     run(story, most_open=4)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from leporello.gateway import house
+from leporello.gateway import state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def test_what_was_deleted_leaves_the_file_while_the_gateway_runs(
     start: Callable[..., Gateway], upstream: ModelServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(house, "_PURGE_PAUSE", 0.05)
+    monkeypatch.setattr(state, "_PURGE_PAUSE", 0.05)
     gateway = start(upstream)
     said: list[dict[str, Any]] = []
     name = gateway.say(said, "the word xyzzyplugh is said once")

@@ -13,10 +13,10 @@ from leporello.agent.events import TextPiece, ThinkingPiece, ToolFinished, ToolS
 from leporello.errors import ConfigError, MessageError, ModelError, StoreError
 from leporello.events import CompactionFinished, CompactionStarted, Notice
 from leporello.gateway.bodies import written
-from leporello.gateway.door import Door
+from leporello.gateway.endpoint import Endpoint
 from leporello.gateway.errors import Refused, told
-from leporello.gateway.house import checked_name
 from leporello.gateway.sse import event as sse_event
+from leporello.gateway.state import checked_name
 from leporello.messages import text_of
 from leporello.messages.visible import one_line
 from leporello.redact import logger
@@ -67,7 +67,7 @@ class Wish(BaseModel):
     focus: str | None = Field(default=None, max_length=2000, description="What the summary should keep most of.")
 
 
-class Speak(Door):
+class Speak(Endpoint):
     """POST /v1/sessions/{id}/messages: one turn."""
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
@@ -79,7 +79,7 @@ class Speak(Door):
             message["name"] = speech.name
         streams = speech.stream or "text/event-stream" in request.headers.get("accept", "")
         try:
-            async with self.house.agents.session(owner, name) as session:
+            async with self.state.agents.session(owner, name) as session:
                 events = session.speak(message, respond=speech.respond)
                 async with aclosing(events):
                     await (self._stream if streams else self._whole)(client, name, session, events)
@@ -125,19 +125,19 @@ class Speak(Door):
         await client.finish()
 
 
-class Listing(Door):
+class Listing(Endpoint):
     """GET /v1/sessions: the conversations of a key, the newest first."""
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """List them."""
         limit = _number(request, "limit", 100, 1, MOST_LISTED)
         offset = _number(request, "offset", 0, 0, 2**31)
-        infos = await self.compute(owner, lambda: list(self.house.store.conversations(owner=owner)))
+        infos = await self.compute(owner, lambda: list(self.state.store.conversations(owner=owner)))
         shown = [described(info) for info in infos[offset : offset + limit]]
         await client.answer(200, JSON, written({"sessions": shown, "total": len(infos)}))
 
 
-class Show(Door):
+class Show(Endpoint):
     """GET /v1/sessions/{id}: one conversation, and where it stands."""
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
@@ -146,7 +146,7 @@ class Show(Door):
         await client.answer(200, JSON, written(described(info)))
 
 
-class History(Door):
+class History(Endpoint):
     """GET /v1/sessions/{id}/messages: what was said, word by word."""
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
@@ -154,55 +154,55 @@ class History(Door):
         info = await _info(self, request, owner)
         limit = _number(request, "limit", 100, 1, MOST_LISTED)
         after = _number(request, "after", 0, 0, 2**53)
-        await client.answer(200, JSON, await self.compute(owner, _page, self.house.store, info, after, limit))
+        await client.answer(200, JSON, await self.compute(owner, _page, self.state.store, info, after, limit))
 
 
-class Compress(Door):
+class Compress(Endpoint):
     """POST /v1/sessions/{id}/compress: fold now."""
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Fold, guided by a focus, and report."""
         info = await _info(self, request, owner)
         wish = await self.read(owner, content or b"{}", partial(_validated, Wish))
-        async with self.house.agents.session(owner, info.key) as session:
+        async with self.state.agents.session(owner, info.key) as session:
             report = await session.call(lambda agent: agent.session.compress(wish.focus))
         await client.answer(200, JSON, written(asdict(report)))
 
 
-class Reset(Door):
+class Reset(Endpoint):
     """POST /v1/sessions/{id}/reset: end this conversation and begin another."""
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """End it properly; the answer names the new one."""
         info = await _info(self, request, owner)
-        async with self.house.agents.session(owner, info.key) as session:
+        async with self.state.agents.session(owner, info.key) as session:
             name = await session.call(lambda agent: agent.session.reset())
-        await self.house.agents.end(owner, info.key)
+        await self.state.agents.end(owner, info.key)
         await client.answer(200, JSON, written({"id": name, "before": info.key}))
 
 
-class Export(Door):
+class Export(Endpoint):
     """GET /v1/sessions/{id}/export: everything that is stored of a conversation, as JSON lines."""
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Write it line by line."""
         info = await _info(self, request, owner)
-        lines = self.house.store.export(info.key, owner=owner)
+        lines = self.state.store.export(info.key, owner=owner)
         await client.start(200, LINES)
         while (line := await self.compute(owner, next, lines, None)) is not None:
             await client.write(f"{line}\n".encode())
         await client.finish()
 
 
-class Delete(Door):
+class Delete(Endpoint):
     """DELETE /v1/sessions/{id}: delete a conversation and everything in it."""
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Delete it; a tombstone stays."""
         info = await _info(self, request, owner)
-        await self.house.agents.end(owner, info.key)
-        await self.house.clients.forget(owner, info.key)
-        deletion = await self.compute(owner, partial(self.house.store.delete, info.key, owner=owner))
+        await self.state.agents.end(owner, info.key)
+        await self.state.clients.forget(owner, info.key)
+        deletion = await self.compute(owner, partial(self.state.store.delete, info.key, owner=owner))
         await client.answer(200, JSON, written({"id": info.key, "messages": deletion.messages}))
 
 
@@ -284,9 +284,11 @@ def _number(request: Request, name: str, default: int, least: int, most: int) ->
     return int(given)
 
 
-async def _info(door: Door, request: Request, owner: str) -> ConversationInfo:
+async def _info(endpoint: Endpoint, request: Request, owner: str) -> ConversationInfo:
     name = request.path_params["id"]
-    info = await door.compute(owner, partial(door.house.store.info, name, owner=owner)) if name.isascii() else None
+    info = (
+        await endpoint.compute(owner, partial(endpoint.state.store.info, name, owner=owner)) if name.isascii() else None
+    )
     if info is None:
         raise Refused(404, "there is no conversation of this name.")
     return info

@@ -14,12 +14,12 @@ from starlette.routing import Route
 
 from leporello.gateway import agent_api
 from leporello.gateway.dialects import ANTHROPIC, OPENAI
-from leporello.gateway.door import Door
 from leporello.gateway.drop_in import DropIn, PassThrough
+from leporello.gateway.endpoint import Endpoint
 from leporello.gateway.errors import Refused
-from leporello.gateway.house import House
 from leporello.gateway.metrics import CONTENT_TYPE
 from leporello.gateway.openapi import document
+from leporello.gateway.state import State
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -39,16 +39,20 @@ def create_app(
 
     `engine_options` go to every conversation's engine (`llm`, for one). Of several processes on one store, one purges.
     """
-    house = House(config, store, engine_options=engine_options, purges=purges)
+    state = State(config, store, engine_options=engine_options, purges=purges)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with house.open():
+        async with state.open():
             yield
 
     keyed = [
-        Route(path, _ByMethod({method: door(house) for method, door in doors.items()}), methods=list(doors))
-        for path, doors in DOORS.items()
+        Route(
+            path,
+            _ByMethod({method: endpoint(state) for method, endpoint in endpoints.items()}),
+            methods=list(endpoints),
+        )
+        for path, endpoints in ROUTES.items()
     ]
     app = Starlette(routes=[*OPEN_ROUTES, *keyed], lifespan=lifespan, exception_handlers=HANDLERS)
     app.router.redirect_slashes = False  # it would lead to wherever the request says that it was sent to
@@ -58,38 +62,38 @@ def create_app(
 class _ByMethod:
     """A path that means something else with each method."""
 
-    def __init__(self, doors: Mapping[str, ASGIApp]) -> None:
-        self._doors = doors
+    def __init__(self, endpoints: Mapping[str, ASGIApp]) -> None:
+        self._endpoints = endpoints
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method = "GET" if scope["method"] == "HEAD" else scope["method"]
-        await self._doors[method](scope, receive, send)
+        await self._endpoints[method](scope, receive, send)
 
 
 class _Models:
     """The models of the provider whose client asks."""
 
-    def __init__(self, house: House) -> None:
-        self._openai = PassThrough(house, OPENAI, "/models")
-        self._anthropic = PassThrough(house, ANTHROPIC, "/v1/models")
+    def __init__(self, state: State) -> None:
+        self._openai = PassThrough(state, OPENAI, "/models")
+        self._anthropic = PassThrough(state, ANTHROPIC, "/v1/models")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         is_anthropic = any(name == b"anthropic-version" for name, _ in scope["headers"])
         await (self._anthropic if is_anthropic else self._openai)(scope, receive, send)
 
 
-class _Metrics(Door):
+class _Metrics(Endpoint):
     """Figures for Prometheus."""
 
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
         """Write them."""
-        house = self.house
+        state = self.state
         gauges = {
-            "requests_running": house.concurrency.running,
-            "conversations_open": house.clients.open + house.agents.open,
-            "event_loop_gap_seconds": round(house.lag.longest, 4),
+            "requests_running": state.concurrency.running,
+            "conversations_open": state.clients.open + state.agents.open,
+            "event_loop_gap_seconds": round(state.lag.longest, 4),
         }
-        await client.answer(200, [(b"content-type", CONTENT_TYPE.encode())], house.metrics.text(gauges).encode())
+        await client.answer(200, [(b"content-type", CONTENT_TYPE.encode())], state.metrics.text(gauges).encode())
 
 
 async def _healthz(request: Request) -> JSONResponse:
@@ -121,7 +125,7 @@ HANDLERS: Final[dict[Any, Any]] = {HTTPException: _not_served, Exception: _broke
 """What is answered when no route serves a request, or one breaks."""
 
 _SESSION: Final = "/v1/sessions/{id}"
-DOORS: Final[dict[str, dict[str, Callable[[House], ASGIApp]]]] = {
+ROUTES: Final[dict[str, dict[str, Callable[[State], ASGIApp]]]] = {
     "/metrics": {"GET": _Metrics},
     "/v1/chat/completions": {"POST": partial(DropIn, dialect=OPENAI)},
     "/v1/messages": {"POST": partial(DropIn, dialect=ANTHROPIC)},

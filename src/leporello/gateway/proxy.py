@@ -12,9 +12,9 @@ from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
 
-from leporello.gateway.app import DOORS, HANDLERS, OPEN_ROUTES
+from leporello.gateway.app import HANDLERS, OPEN_ROUTES, ROUTES
 from leporello.gateway.bodies import check_length
-from leporello.gateway.door import refuse
+from leporello.gateway.endpoint import refuse
 from leporello.gateway.errors import Refused
 from leporello.gateway.keys import Keys
 from leporello.gateway.lag import Lag
@@ -54,8 +54,8 @@ def create_proxy(config: Config, workers: Workers) -> Starlette:
         routes=[
             *OPEN_ROUTES,
             *(
-                Route(path, figures if path == "/metrics" else proxy, methods=list(doors))
-                for path, doors in DOORS.items()
+                Route(path, figures if path == "/metrics" else proxy, methods=list(endpoints))
+                for path, endpoints in ROUTES.items()
             ),
         ],
         lifespan=lifespan,

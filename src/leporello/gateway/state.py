@@ -47,8 +47,8 @@ _MOST_MODELS: Final = 128  # a client may name any model
 _log = logger("leporello.gateway")
 
 
-class House:
-    """The gateway without its doors."""
+class State:
+    """The gateway without its endpoints."""
 
     def __init__(
         self,

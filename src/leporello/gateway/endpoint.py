@@ -21,30 +21,30 @@ if TYPE_CHECKING:
 
     from starlette.types import Receive, Scope, Send
 
-    from leporello.gateway.house import House
+    from leporello.gateway.state import State
 
 
 T = TypeVar("T")
 _log = logger("leporello.gateway")
 
 
-class Door(ABC):
+class Endpoint(ABC):
     """One route; what is behind it is `serve`."""
 
     dialect = "openai"
     """Whose words an error is told in."""
 
-    def __init__(self, house: House) -> None:
-        self.house = house
+    def __init__(self, state: State) -> None:
+        self.state = state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         request, client = Request(scope, receive), Client(receive, send)
         started = time.monotonic()
         try:
-            owner = self.house.owner(request.headers)
-            with self.house.concurrency.slot(owner) as slot:
-                content = await read_body(request, self.house.settings.limits, slot)
+            owner = self.state.owner(request.headers)
+            with self.state.concurrency.slot(owner) as slot:
+                content = await read_body(request, self.state.settings.limits, slot)
                 await client.stays_for(self.serve(request, client, owner, content))
         except Refused as refused:
             await refuse(client, refused, self.dialect)
@@ -54,7 +54,7 @@ class Door(ABC):
         except ClientDisconnect:
             return
         finally:
-            self.house.metrics.answered(type(self).__name__, client.status, time.monotonic() - started)
+            self.state.metrics.answered(type(self).__name__, client.status, time.monotonic() - started)
 
     @abstractmethod
     async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
@@ -62,13 +62,13 @@ class Door(ABC):
 
     async def compute(self, owner: str, function: Callable[..., T], *args: Any) -> T:
         """Do something that takes a while in a thread of the key."""
-        return await self.house.lanes.of(owner).run(None, partial(function, *args))
+        return await self.state.lanes.of(owner).run(None, partial(function, *args))
 
     async def read(self, owner: str, content: bytes, function: Callable[[dict[str, Any]], T]) -> T:
         """Read a body and what it means; a long one in a thread, so that the event loop goes on."""
 
         def reading() -> T:
-            return function(parsed(content, self.house.settings.limits))
+            return function(parsed(content, self.state.settings.limits))
 
         return reading() if len(content) <= SMALL else await self.compute(owner, reading)
 
