@@ -16,9 +16,8 @@ from leporello.messages.fixed import is_cleared
 from leporello.redact import redact_messages
 from leporello.store import Proposal, Window
 from leporello.summary.blocks import block_tokens, frame_tokens
-from leporello.summary.extract.name_list import name_list, room_for_names
+from leporello.summary.extract.name_list import name_list, names_of, room_for_names
 from leporello.summary.masking import MOST_MASKED, zone_start
-from leporello.summary.place import is_marked
 from leporello.summary.squeeze import Room
 
 if TYPE_CHECKING:
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from leporello.lcm.threshold import Budgets
     from leporello.lcm.writing import Allowance, Writer
     from leporello.store import Branch, Node, Stored
+    from leporello.store.records import WindowItem
     from leporello.summary.brake import Targets
     from leporello.summary.sizes import Sizes
 
@@ -107,7 +107,7 @@ class Compaction:
         dag = making.without_leftovers(dag, prepared)
 
         assembled = assemble(seen.systems, dag.tops, kept)
-        if names := self._names(seen, folded, kept, dag.tops, assembled, run):
+        if names := self._names(seen, folded, kept, dag.tops, window, assembled, run):
             assembled = assemble(seen.systems, dag.tops, kept, names)
         after = run.sizes.total(assembled.messages)
         if run.tokens - after < run.targets.least or assembled.messages == seen.valid:
@@ -171,6 +171,7 @@ class Compaction:
         folded: Sequence[Stored],
         kept: Sequence[Held],
         tops: Sequence[Node],
+        before: Window,
         window: Assembled,
         run: Run,
     ) -> str:
@@ -179,9 +180,11 @@ class Compaction:
         room = room_for_names((node.text for node in tops), size, run.tokens, run.targets)
         if not room or not tops:
             return ""
-        before = [text_of(message) for message, ids in seen.origins if not ids and is_marked(message)]
+        earlier = next((text_of(item["as"]) for item in before.items if "n" in item and "as" in item), "")
+        if _places(before.items) == _places(window.items):
+            return names_of(earlier)
         leaving = redact_messages([*(row.message for row in folded), *_masked_now(seen, kept)])
-        return name_list(leaving, "".join(before), window.messages, room)
+        return name_list(leaving, earlier, window.messages, room)
 
     def _only_prepared(
         self,
@@ -216,6 +219,11 @@ def _unchanged(seen: View, reason: str, status: Status = "unchanged") -> Outcome
 def _without(messages: Sequence[Stored], tail: Sequence[Held]) -> list[Stored]:
     kept = {i for held in tail for i in held.ids}
     return [row for row in messages if row.id not in kept]
+
+
+def _places(items: Sequence[WindowItem]) -> list[tuple[str | None, str | None]]:
+    """Return the nodes and messages that stand in a window, in order."""
+    return [(item.get("n"), item.get("m")) for item in items]
 
 
 def _masked_now(seen: View, kept: Sequence[Held]) -> list[Message]:

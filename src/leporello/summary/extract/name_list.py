@@ -3,7 +3,7 @@
 It is made anew at every fold, of what leaves the window then and of the list that stood there before, so it knows the
 whole window: a name that stands in a message, in the summary or in a block is not told again, and an output that was
 masked leaves its names here. Names stand in the line of their file, or beside words that stood in the same lines.
-Those that user or assistant used come first; behind a semicolon come those that only stood in outputs.
+Those that user or assistant used come first, then those that only stood in outputs; what a program printed is left out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ on average until the next fold, and not as the fold leaves it."""
 _HEADING: Final = "## Names"
 _LIST = re.compile(rf"(?:^|\n\n){_HEADING}\n(?:- .+(?:\n|$))+")
 _NAMED_LINE = re.compile(r"- (?P<name>\S+) \((?P<words>[^()]+)\)")
-_FILE_LINE = re.compile(r"- (?P<file>.+?) — (?P<used>[^;]*)(?:; (?P<read>.*))?")
+_SEEN: Final = "seen: "
+_FILE_LINE = re.compile(rf"- (?P<file>.+?) — (?P<used>.*?)(?:; )?(?:{_SEEN}(?P<read>.*))?")
 _OF_FILES = frozenset({_HEADING, HEADINGS["files"]})
 _LINE_BREAK = 1
 
@@ -46,6 +47,12 @@ def without_names(text: str) -> str:
     """Return a summary without its list of names."""
     found = list(_LIST.finditer(text))
     return (text[: found[-1].start()] + text[found[-1].end() :]).strip() if found else text
+
+
+def names_of(text: str) -> str:
+    """Return the list of names at the end of a summary, or ""."""
+    found = _LIST.findall(text)
+    return found[-1].strip() if found else ""
 
 
 def room_for_names(summaries: Iterable[str], window: int, before: int, targets: Targets) -> int:
@@ -78,7 +85,7 @@ def name_list(
     left = most_tokens - count_text(f"\n\n{_HEADING}\n")
     if left <= 0:
         return EMPTY
-    names = Names(list(read_turns(leaving, in_full_from(leaving))))
+    names = Names(list(read_turns(leaving, in_full_from(leaving))), logs=False)
     _recall(names, earlier)
     shown = _names_in_window(window)
     used: dict[str, list[str]] = {}
@@ -90,7 +97,7 @@ def name_list(
         if not home and not words:
             continue
         is_new = home not in used and home not in read
-        line = f"- {home} — {name}; " if is_new else f", {name}"
+        line = f"- {home} — {name}; {_SEEN}" if is_new else f", {name}"
         left -= count_text(line if home else f"- {name_line(name, words)}") + _LINE_BREAK
         if left < 0:
             break
@@ -104,20 +111,21 @@ def name_list(
 
 
 def _note(used: list[str], read: list[str]) -> str:
-    return ", ".join(used) + (f"; {', '.join(read)}" if read else "")
+    return "; ".join(filter(None, [", ".join(used), _SEEN + ", ".join(read) if read else ""]))
 
 
 def _recall(names: Names, earlier: str) -> None:
-    """Add what an earlier window told of names; in the line of a file the most salient name is the first."""
+    """Add the names that an earlier window told of; in the line of a file the most salient one is the first."""
     heading = ""
     for line in earlier.splitlines():
         if line.startswith("#"):
             heading = line
-        elif match := _NAMED_LINE.fullmatch(line):
+        elif (match := _NAMED_LINE.fullmatch(line)) and match["name"] in names_in(match["name"]):
             names.recall(match["name"], 1.0, words=match["words"].split(", "))
         elif heading in _OF_FILES and (match := _FILE_LINE.fullmatch(line)):
             for is_used, group in ((True, match["used"]), (False, match["read"] or "")):
-                for place, name in enumerate(read_note(group).said):
+                said = [name for name in read_note(group).said if name in names_in(name)]
+                for place, name in enumerate(said):
                     names.recall(name, 1 / (1 + place), is_used=is_used, file=match["file"])
 
 

@@ -88,9 +88,12 @@ class _Passage(NamedTuple):
 
 
 class Names:
-    """The names of a conversation: how salient each is, the files it was named with, and the words beside it."""
+    """The names of a conversation: how salient each is, the files it was named with, and the words beside it.
 
-    def __init__(self, turns: Sequence[Turn]) -> None:
+    Without `logs` what programs printed is passed over.
+    """
+
+    def __init__(self, turns: Sequence[Turn], *, logs: bool = True) -> None:
         self._said: dict[str, float] = defaultdict(float)
         self._read: dict[str, float] = defaultdict(float)
         self._files: dict[str, Counter[str]] = defaultdict(Counter)
@@ -98,6 +101,8 @@ class Names:
         self._known: dict[str, str] = {}
         newest = max((turn.at for turn in turns), default=0) or 1
         for passage in _passages(turns):
+            if passage.is_log and not logs:
+                continue
             self._count(passage, 1 + _RECENT * passage.at / newest)
 
     def recall(
