@@ -21,6 +21,7 @@ from leporello.messages import Message, repair
 from leporello.redact import redact, redact_messages
 from leporello.summary import Summariser, Summary, SummaryRequest
 from leporello.summary.brake import MODEL_WORTH, Targets, fires_at, targets
+from leporello.summary.extract.name_list import name_list, room_for_names, without_names
 from leporello.summary.last_fold import LastFold
 from leporello.summary.place import Stripped, frame_tokens, is_marked, place, strip_summary
 from leporello.summary.provenance import Written
@@ -166,18 +167,20 @@ class ContextCompressor(ContextEngine):
         run = self._begin(messages, current_tokens, focus_topic, force=force)
         valid = list(repair(messages).messages)
         earlier = strip_summary(valid, self._written)
+        previous = without_names(earlier.previous)
 
         plan = self._plan(earlier, run.sizes, run.targets)
-        budget = self._summary_budget(plan, run, earlier.previous)
+        budget = self._summary_budget(plan, run, previous)
         if budget < SHORTEST_WORTH_MAKING:
             nothing = "nothing between the first and the newest messages to fold"
             return self._finish(run, valid, "unchanged", run.targets.not_worth_it if plan.source else nothing)
 
+        source = redact_messages(plan.source)
         summary = self._summariser.summarise(
             SummaryRequest(
-                messages=redact_messages(plan.source),
+                messages=source,
                 budget_tokens=budget,
-                previous=redact(earlier.previous),
+                previous=redact(previous),
                 focus=redact(focus_topic or ""),
                 memory=redact(memory_context),
             ),
@@ -185,6 +188,10 @@ class ContextCompressor(ContextEngine):
         )
 
         placed = place(plan.head, summary.text, plan.tail, done_for_newest=plan.done_for_newest)
+        room = room_for_names([summary.text], run.sizes.total(placed), run.tokens, run.targets)
+        if room and self._settings.compression.masked_zone:
+            text = f"{summary.text}\n\n{name_list(source, redact(earlier.previous), placed, room)}"
+            placed = place(plan.head, text, plan.tail, done_for_newest=plan.done_for_newest)
         result = list(repair(placed).messages)
         self._written.note(message for message in placed if is_marked(message) and message not in valid)
         freed = run.tokens - run.sizes.total(result)

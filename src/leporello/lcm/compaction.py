@@ -9,11 +9,14 @@ from leporello.lcm.dag import Coverage, seqs_of
 from leporello.lcm.fold import Fold, Folded, usable
 from leporello.lcm.unfolded import outdated, uncovered
 from leporello.lcm.view import Tail, View, choose_tail, masked_from, start_without, view
-from leporello.lcm.window import Held, assemble
+from leporello.lcm.window import Assembled, Held, assemble
 from leporello.lcm.writing import SMALLEST_TEXT
-from leporello.messages import Message, role_of, unread_start
+from leporello.messages import Message, role_of, text_of, unread_start
+from leporello.messages.fixed import is_cleared
+from leporello.redact import redact_messages
 from leporello.store import Proposal, Window
 from leporello.summary.blocks import block_tokens, frame_tokens
+from leporello.summary.extract.name_list import name_list, names_of, room_for_names
 from leporello.summary.masking import MOST_MASKED, zone_start
 from leporello.summary.squeeze import Room
 
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from leporello.lcm.threshold import Budgets
     from leporello.lcm.writing import Allowance, Writer
     from leporello.store import Branch, Node, Stored
+    from leporello.store.records import WindowItem
     from leporello.summary.brake import Targets
     from leporello.summary.sizes import Sizes
 
@@ -103,6 +107,8 @@ class Compaction:
         dag = making.without_leftovers(dag, prepared)
 
         assembled = assemble(seen.systems, dag.tops, kept)
+        if names := self._names(seen, folded, kept, dag.tops, window, assembled, run):
+            assembled = assemble(seen.systems, dag.tops, kept, names)
         after = run.sizes.total(assembled.messages)
         if run.tokens - after < run.targets.least or assembled.messages == seen.valid:
             if folded:
@@ -159,6 +165,27 @@ class Compaction:
         room = max(0, min(self._budgets.summaries, run.targets.goal - rest))
         return room, room if run.waits else max(room, int(run.targets.goal * ENOUGH) - rest)
 
+    def _names(
+        self,
+        seen: View,
+        folded: Sequence[Stored],
+        kept: Sequence[Held],
+        tops: Sequence[Node],
+        before: Window,
+        window: Assembled,
+        run: Run,
+    ) -> str:
+        """Return the list of names behind the blocks, of what is folded and masked now, and of the list before."""
+        size = run.sizes.total(window.messages)
+        room = room_for_names((node.text for node in tops), size, run.tokens, run.targets)
+        if not room or not tops:
+            return ""
+        earlier = next((text_of(item["as"]) for item in before.items if "n" in item and "as" in item), "")
+        if _places(before.items) == _places(window.items):
+            return names_of(earlier)
+        leaving = redact_messages([*(row.message for row in folded), *_masked_now(seen, kept)])
+        return name_list(leaving, earlier, window.messages, room)
+
     def _only_prepared(
         self,
         seen: View,
@@ -192,6 +219,22 @@ def _unchanged(seen: View, reason: str, status: Status = "unchanged") -> Outcome
 def _without(messages: Sequence[Stored], tail: Sequence[Held]) -> list[Stored]:
     kept = {i for held in tail for i in held.ids}
     return [row for row in messages if row.id not in kept]
+
+
+def _places(items: Sequence[WindowItem]) -> list[tuple[str | None, str | None]]:
+    """Return the nodes and messages that stand in a window, in order."""
+    return [(item.get("n"), item.get("m")) for item in items]
+
+
+def _masked_now(seen: View, kept: Sequence[Held]) -> list[Message]:
+    """Return the originals of the messages that are masked in this fold, with the calls that they answer."""
+    originals = {one.id: one.message for one in seen.held if one.id}
+    whole = [originals.get(one.id or "", one.message) for one in kept]
+    masked = [at for at, one in enumerate(kept) if one.message is not whole[at] and is_cleared(text_of(one.message))]
+    start = masked[0] if masked else 0
+    while start > 0 and role_of(whole[start]) == "tool":
+        start -= 1
+    return whole[start : masked[-1] + 1] if masked else []
 
 
 def cut_unread(seen: View, tail: Sequence[Held], result: Sequence[Message]) -> tuple[int, ...]:

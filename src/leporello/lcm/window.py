@@ -43,12 +43,12 @@ class Assembled:
     origins: list[tuple[Message, tuple[str, ...]]]
 
 
-def assemble(systems: Sequence[Held], tops: Sequence[Node], tail: Sequence[Held]) -> Assembled:
-    """Join system prompt, blocks and tail; without a block nothing is added."""
+def assemble(systems: Sequence[Held], tops: Sequence[Node], tail: Sequence[Held], names: str = "") -> Assembled:
+    """Join system prompt, blocks with a list of names, and tail; without a block nothing is added."""
     head = [held.message for held in systems]
     kept = [held.message for held in tail]
     newest_user = next((held.seq for held in reversed(tail) if role_of(held.message) == "user"), 0)
-    joined = place(head, blocks_text(tops, newest_user), kept) if tops else [*head, *kept]
+    joined = place(head, blocks_text(tops, newest_user, names), kept) if tops else [*head, *kept]
     valid = list(repair(joined).messages)
     return Assembled(
         messages=valid,
@@ -63,7 +63,7 @@ def _items(
     """Return the window as the store keeps it: references, and what was written where it is not an original.
 
     `as` holds a message that is shown differently than it is stored, None for one that another message stands for.
-    Neighbouring nodes are one message.
+    Neighbouring nodes are one message, whose list of names no node holds.
     """
     by_object = {id(held.message): held for held in (*systems, *tail)}
     noted = [held for held in systems if id(held.message) not in {id(message) for message in valid}]
@@ -79,7 +79,8 @@ def _items(
             items += [{"m": extra, "as": None} for extra in held.ids[1:]]
         elif held is None and tops and not blocks_placed:
             blocks_placed = True
-            items += [{"n": node.id, "role": role_of(message)} for node in tops]
+            items.append({"n": tops[0].id, "role": role_of(message), "as": message})
+            items += [{"n": node.id, "role": role_of(message)} for node in tops[1:]]
         else:
             items.append({"t": message.get("content"), "role": role_of(message)})
     named = {item.get("m") for item in items}

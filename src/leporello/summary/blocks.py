@@ -60,9 +60,12 @@ def block_tokens(node: Node) -> int:
     return count_text(block(node)) + 2
 
 
-def blocks_text(tops: Sequence[Node], newest_user: int) -> str:
-    """Return the text of the derived message, without its marks; `newest_user` is the seq of that message, or 0."""
-    texts = [GUIDE, *map(block, tops)]
+def blocks_text(tops: Sequence[Node], newest_user: int, names: str = "") -> str:
+    """Return the text of the derived message, without its marks: the blocks, and a list of names.
+
+    `newest_user` is the seq of the newest user message, or 0.
+    """
+    texts = [GUIDE, *map(block, tops), *([names] if names else [])]
     later = [node for node in tops if 0 < newest_user < node.first_seq]
     if later:
         texts.append(AFTER_NEWEST.format(id=later[0].id))

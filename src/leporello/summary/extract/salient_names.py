@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leporello.store.search.words import STOP_WORDS
@@ -87,9 +88,12 @@ class _Passage(NamedTuple):
 
 
 class Names:
-    """The names of a conversation: how salient each is, the files it was named with, and the words beside it."""
+    """The names of a conversation: how salient each is, the files it was named with, and the words beside it.
 
-    def __init__(self, turns: Sequence[Turn]) -> None:
+    Without `logs` what programs printed is passed over.
+    """
+
+    def __init__(self, turns: Sequence[Turn], *, logs: bool = True) -> None:
         self._said: dict[str, float] = defaultdict(float)
         self._read: dict[str, float] = defaultdict(float)
         self._files: dict[str, Counter[str]] = defaultdict(Counter)
@@ -97,7 +101,33 @@ class Names:
         self._known: dict[str, str] = {}
         newest = max((turn.at for turn in turns), default=0) or 1
         for passage in _passages(turns):
+            if passage.is_log and not logs:
+                continue
             self._count(passage, 1 + _RECENT * passage.at / newest)
+
+    def recall(
+        self, name: str, weight: float, *, is_used: bool = True, file: str = "", words: Iterable[str] = ()
+    ) -> None:
+        """Add a name that was known before these turns, with the file that it was used with or the words beside it."""
+        (self._said if is_used else self._read)[name] += weight
+        self._files[name].update([file] if file else [])
+        self._beside[name].update(words)
+
+    def ranked(self) -> list[str]:
+        """Return all names, the most salient first."""
+        return sorted(self._said.keys() | self._read.keys(), key=self._rank)
+
+    def is_used(self, name: str) -> bool:
+        """Tell whether somebody said a name or handed it to a tool."""
+        return name in self._said
+
+    def home(self, name: str) -> str:
+        """Return the file that a name was used with most often, or ""; a path stands for itself."""
+        return "" if is_path(name) else next(iter(self._homes(name, self._all_files)), "")
+
+    @cached_property
+    def _all_files(self) -> dict[str, str]:
+        return _whole_paths({path for files in self._files.values() for path in files})
 
     @property
     def said_paths(self) -> set[str]:
@@ -175,6 +205,11 @@ class Names:
         return found
 
 
+def names_in(text: str) -> set[str]:
+    """Return the names in a text."""
+    return set(filter(None, map(_name, set(_TOKEN.findall(text)))))
+
+
 def _parts(line: str) -> Iterator[str]:
     """Cut a line that is too long for a unit, at a space where there is one."""
     start = 0
@@ -208,7 +243,7 @@ def _passages(turns: Iterable[Turn]) -> Iterator[_Passage]:
             files: tuple[str, ...] = (file,) if (file := file_of(call)) else ()
             about[call.id] = files if call.id else ()
             runs.update([call.id] if any(action == "run" for action, _ in call_actions(call)) else [])
-            text = "\n".join(_leaves(call.arguments)) or call.raw
+            text = "\n".join(texts_in(call.arguments)) or call.raw
             weight = _weight(text)
             yield _Passage(turn.at, text[:_LONGEST], weight, files, call.name, bool(files) or weight == _SAID)
         for result in turn.results:
@@ -221,11 +256,11 @@ def _weight(text: str) -> float:
     return _SAID if len(text) <= _LONGEST_UNIT else _IN_BULK
 
 
-def _leaves(value: Any) -> Iterator[str]:
+def texts_in(value: Any) -> Iterator[str]:
     """Yield the texts inside of arguments, without the keys: those belong to the tool, not to the work."""
     if isinstance(value, (dict, list)):
         for item in value.values() if isinstance(value, dict) else value:
-            yield from _leaves(item)
+            yield from texts_in(item)
     elif value is not None and not isinstance(value, bool):
         yield lines_of(value)
 

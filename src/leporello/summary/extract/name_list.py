@@ -1,0 +1,138 @@
+"""The list of names at the end of a summary: what else the conversation named, where the window does not show it.
+
+It is made anew at every fold, of what leaves the window then and of the list that stood there before, so it knows the
+whole window: a name that stands in a message, in the summary or in a block is not told again, and an output that was
+masked leaves its names here. Names stand in the line of their file, or beside words that stood in the same lines.
+Those that user or assistant used come first, then those that only stood in outputs; what a program printed is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from leporello.messages import text_of, tool_calls_of
+from leporello.redact import EMPTY, redact
+from leporello.summary.artifacts.reading import read_turns
+from leporello.summary.extract.salient_names import Names, names_in, texts_in
+from leporello.summary.reach import in_full_from
+from leporello.summary.template import file_line, parse
+from leporello.summary.template.file_lines import read_note, split_file_line
+from leporello.summary.template.shape import HEADINGS, name_in, name_line
+from leporello.tokens import count_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from leporello.messages import Message
+    from leporello.redact import Redacted, RedactedMessage
+    from leporello.summary.brake import Targets
+
+MOST_NAMES: Final = 0.18
+"""The share of a window that names may take, with those in the lines of its summary."""
+WORKING_SET: Final = 3_500
+"""Tokens of names that work goes on with, however small the window: up to here the share is that of the window as it is
+on average until the next fold, and not as the fold leaves it."""
+
+_HEADING: Final = "## Names"
+_LIST = re.compile(rf"(?:^|\n\n){_HEADING}\n(?:- .+(?:\n|$))+")
+_NAMED_LINE = re.compile(r"- (?P<name>\S+) \((?P<words>[^()]+)\)")
+_SEEN: Final = "seen: "
+_FILE_LINE = re.compile(rf"- (?P<file>.+?) — (?P<used>.*?)(?:; )?(?:{_SEEN}(?P<read>.*))?")
+_OF_FILES = frozenset({_HEADING, HEADINGS["files"]})
+_LINE_BREAK = 1
+
+
+def without_names(text: str) -> str:
+    """Return a summary without its list of names."""
+    found = list(_LIST.finditer(text))
+    return (text[: found[-1].start()] + text[found[-1].end() :]).strip() if found else text
+
+
+def names_of(text: str) -> str:
+    """Return the list of names at the end of a summary, or ""."""
+    found = _LIST.findall(text)
+    return found[-1].strip() if found else ""
+
+
+def room_for_names(summaries: Iterable[str], window: int, before: int, targets: Targets) -> int:
+    """Return how many tokens the list may take: what names in the summaries leave, and what the fold may spend.
+
+    `window` and `before` are the tokens of the window with and without the fold.
+    """
+    most, limit = int(window * MOST_NAMES), before - targets.least - window
+    if targets.goal is not None:
+        average = (window + targets.goal) // 2
+        most, limit = max(most, min(WORKING_SET, int(average * MOST_NAMES))), min(limit, targets.goal - window)
+    return max(0, min(most - sum(map(_tokens_of_names, summaries)), limit))
+
+
+def _tokens_of_names(summary: str) -> int:
+    """Return how many tokens the names in a summary take, in lines of their own and in those of their files."""
+    sections = parse(summary)
+    alone = [line for line in (*sections.files, *sections.critical) if name_in(line)]
+    notes = [read_note(split_file_line(line)[1]).said for line in sections.files if not name_in(line)]
+    return sum(count_text(line) + _LINE_BREAK for line in (*alone, *(", ".join(said) for said in notes if said)))
+
+
+def name_list(
+    leaving: Sequence[RedactedMessage], earlier: str, window: Iterable[Message], most_tokens: int
+) -> Redacted:
+    """Return the list for a window, of the messages that leave it and of the list before; "" when there is none.
+
+    It has the most salient names that stand nowhere in the window, as many as take no more than `most_tokens`.
+    """
+    left = most_tokens - count_text(f"\n\n{_HEADING}\n")
+    if left <= 0:
+        return EMPTY
+    names = Names(list(read_turns(leaving, in_full_from(leaving))), logs=False)
+    _recall(names, earlier)
+    shown = _names_in_window(window)
+    used: dict[str, list[str]] = {}
+    read: dict[str, list[str]] = {}
+    alone: list[str] = []
+    for name in names.ranked():
+        home = "" if name in shown else names.home(name)
+        words = [] if name in shown or home else names.beside(name)
+        if not home and not words:
+            continue
+        is_new = home not in used and home not in read
+        line = f"- {home} — {name}; {_SEEN}" if is_new else f", {name}"
+        left -= count_text(line if home else f"- {name_line(name, words)}") + _LINE_BREAK
+        if left < 0:
+            break
+        if home:
+            (used if names.is_used(name) else read).setdefault(home, []).append(name)
+        else:
+            alone.append(name_line(name, words))
+    lines = [file_line(path, _note(used.get(path, []), read.get(path, []))) for path in dict.fromkeys([*used, *read])]
+    listed = "\n".join(f"- {line}" for line in (*lines, *alone))
+    return redact(f"{_HEADING}\n{listed}") if listed else EMPTY
+
+
+def _note(used: list[str], read: list[str]) -> str:
+    return "; ".join(filter(None, [", ".join(used), _SEEN + ", ".join(read) if read else ""]))
+
+
+def _recall(names: Names, earlier: str) -> None:
+    """Add the names that an earlier window told of; in the line of a file the most salient one is the first."""
+    heading = ""
+    for line in earlier.splitlines():
+        if line.startswith("#"):
+            heading = line
+        elif (match := _NAMED_LINE.fullmatch(line)) and match["name"] in names_in(match["name"]):
+            names.recall(match["name"], 1.0, words=match["words"].split(", "))
+        elif heading in _OF_FILES and (match := _FILE_LINE.fullmatch(line)):
+            for is_used, group in ((True, match["used"]), (False, match["read"] or "")):
+                said = [name for name in read_note(group).said if name in names_in(name)]
+                for place, name in enumerate(said):
+                    names.recall(name, 1 / (1 + place), is_used=is_used, file=match["file"])
+
+
+def _names_in_window(window: Iterable[Message]) -> set[str]:
+    found: set[str] = set()
+    for message in window:
+        found |= names_in(text_of(message))
+        for call in tool_calls_of(message):
+            found |= names_in("\n".join(texts_in(call.arguments)) or call.raw)
+    return found

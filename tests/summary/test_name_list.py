@@ -1,0 +1,159 @@
+"""The list of names at the end of a summary: what the window does not show, within its share."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from leporello import ContextCompressor, LCMEngine
+from leporello.messages import text_of
+from leporello.redact import redact_messages
+from leporello.summary.brake import Targets
+from leporello.summary.extract import name_list as module
+from leporello.summary.extract.name_list import MOST_NAMES, WORKING_SET, name_list, room_for_names, without_names
+from leporello.tokens import count_messages, count_text
+
+Message = dict[str, Any]
+MANY = 10_000
+BILLING = "/srv/app/billing.py"
+FREE = Targets(goal=None, most=None, least=1)
+
+
+def read(path: str, output: str, call_id: str = "c1") -> list[Message]:
+    call = {
+        "id": call_id,
+        "type": "function",
+        "function": {"name": "read_file", "arguments": json.dumps({"path": path})},
+    }
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call_id, "content": output},
+    ]
+
+
+def listed(leaving: list[Message], earlier: str = "", window: list[Message] | None = None, most: int = MANY) -> str:
+    return name_list(redact_messages(leaving), earlier, window or [], most)
+
+
+LEAVING = [
+    *read(BILLING, "def close_month(rows): return sum_rows(rows)"),
+    {"role": "assistant", "content": f"In {BILLING} open_ledger is wrong."},
+]
+
+
+class TestLines:
+    def test_names_stand_under_their_file_the_used_ones_before_those_that_were_only_read(self) -> None:
+        assert f"- {BILLING} — open_ledger; seen: close_month, sum_rows" in listed(LEAVING).splitlines()
+
+    def test_what_the_window_shows_is_not_told_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        window = [{"role": "user", "content": "what does close_month do?"}]
+        assert "close_month" not in listed(LEAVING, window=window)
+        assert "sum_rows" in listed(LEAVING, window=window)
+        monkeypatch.setattr(module, "_names_in_window", lambda _: set())  # defect: it does not look
+        assert "close_month" in listed(LEAVING, window=window)
+
+    def test_what_a_call_in_the_window_holds_is_not_told_again(self) -> None:
+        window = read("/tmp/x", "ok")
+        window[0]["tool_calls"][0]["function"]["arguments"] = json.dumps({"text": "first\nclose_month"})
+        assert "close_month" not in listed(LEAVING, window=window)
+
+    def test_what_a_program_printed_is_left_out(self) -> None:
+        leaving = read(BILLING, "\n".join(["test_rows_01 passed"] * 3))
+        leaving[0]["tool_calls"][0]["function"] = {
+            "name": "shell",
+            "arguments": '{"command": "pytest tests/test_a.py"}',
+        }
+        assert "test_rows_01" not in listed(leaving)
+        assert "test_rows_01" in listed(read(BILLING, "\n".join(["test_rows_01 passed"] * 3)))
+
+    @pytest.mark.parametrize("most", [0, 5, 30, 60, 200])
+    def test_it_keeps_to_its_room(self, most: int) -> None:
+        leaving = read(BILLING, "\n".join(f"def helper_{n:03}(row): return row_{n:03}" for n in range(300)))
+        assert count_text("\n\n" + listed(leaving, most=most)) <= max(1, most)
+
+    def test_no_secret_stands_in_it(self) -> None:
+        key = "sk-proj-" + "a1B2" * 12
+        assert key not in listed([*LEAVING, {"role": "assistant", "content": f"set api_key_name to {key}"}])
+
+
+class TestUpdate:
+    def test_what_was_listed_before_stays_listed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        later = [{"role": "assistant", "content": "Then retry_policy was set to never."}]
+        again = listed(later, earlier=listed(LEAVING))
+        assert f"- {BILLING} — open_ledger; seen: close_month, sum_rows" in again.splitlines()
+        assert "retry_policy" in again
+        monkeypatch.setattr(module, "_recall", lambda *_: None)  # defect: it forgets
+        assert "open_ledger" not in listed(later, earlier=listed(LEAVING))
+
+    def test_names_that_a_summary_no_longer_tells_go_to_the_list(self) -> None:
+        summary = (
+            f"## Relevant Files\n- {BILLING} — open_ledger, written 2×\n\n## Critical Context\n- TAX_RATE (rate, year)"
+        )
+        lines = listed([], earlier=summary).splitlines()
+        assert lines == ["## Names", f"- {BILLING} — open_ledger", "- TAX_RATE (rate, year)"]
+
+    def test_a_sentence_of_a_summary_is_no_name(self) -> None:
+        summary = f"## Relevant Files\n- {BILLING} — the module to change\n\n## Critical Context\n- broken (again)"
+        assert listed([], earlier=summary) == ""
+
+    def test_it_comes_off_the_summary_before_that_is_updated(self) -> None:
+        summary = "## Goal\n- close the month"
+        assert without_names(f"{summary}\n\n{listed(LEAVING)}") == summary
+        assert without_names(summary) == summary
+
+
+class TestRoom:
+    def test_names_in_the_summary_count(self) -> None:
+        summary = f"## Relevant Files\n- {BILLING} — open_ledger, close_month, written"
+        assert room_for_names([], 10_000, 50_000, FREE) == int(10_000 * MOST_NAMES)
+        assert 0 < int(10_000 * MOST_NAMES) - room_for_names([summary], 10_000, 50_000, FREE) < count_text(summary)
+
+    def test_a_small_window_has_the_share_that_it_has_on_average(self) -> None:
+        targets = Targets(goal=20_000, most=30_000, least=1)
+        assert room_for_names([], 10_000, 50_000, targets) == int(15_000 * MOST_NAMES)
+        assert room_for_names([], 18_000, 50_000, Targets(goal=90_000, most=99_000, least=1)) == WORKING_SET
+
+    def test_a_fold_still_fits_and_is_worth_it(self) -> None:
+        assert room_for_names([], 10_000, 50_000, Targets(goal=10_100, most=30_000, least=1)) == 100
+        assert room_for_names([], 10_000, 12_000, Targets(goal=20_000, most=30_000, least=1_900)) == 100
+
+
+def conversation(turns: int) -> list[Message]:
+    messages: list[Message] = [{"role": "user", "content": "Close the month."}]
+    for n in range(turns):
+        body = "\n".join(f"def step_{n:03}_{k:02}(row): return row" for k in range(25))
+        messages += read(f"/srv/app/part_{n:03}.py", body, f"c{n}")
+    return [*messages, {"role": "user", "content": "And now?"}]
+
+
+class TestEngines:
+    def names(self, window: list[Message]) -> list[str]:
+        texts = [text_of(message) for message in window if "\n## Names\n" in text_of(message)]
+        return [text.partition("\n## Names\n")[2] for text in texts]
+
+    @pytest.mark.parametrize("make", [ContextCompressor, lambda size: LCMEngine(size, store=":memory:")])
+    def test_one_list_stands_behind_the_account_fold_after_fold(self, make: Any) -> None:
+        engine = make(32_000)
+        engine.on_session_start("x")
+        window = engine.compress(conversation(60), force=True)
+        assert len(self.names(window)) == 1
+        more = [*window, *conversation(100)[121:]]
+        again = engine.compress(more, force=True)
+        assert len(self.names(again)) == 1
+        assert "step_0" in self.names(again)[0]
+        assert count_messages(again) < engine.threshold_tokens
+
+    def test_the_names_of_an_output_are_listed_as_it_is_masked(self) -> None:
+        engine = LCMEngine(32_000, store=":memory:")
+        engine.on_session_start("x")
+        window = engine.compress(conversation(60), force=True)
+        masked = [m for m in window if m.get("role") == "tool" and text_of(m).startswith("[Old tool output cleared")]
+        number = masked[-1]["tool_call_id"].removeprefix("c")
+        assert f"step_{int(number):03}_" in self.names(window)[0]
+
+    def test_the_documented_window_has_no_list(self) -> None:
+        engine = ContextCompressor(32_000, config={"masked_zone": 0.0})
+        engine.on_session_start("x")
+        assert self.names(engine.compress(conversation(60), force=True)) == []
