@@ -97,14 +97,29 @@ def test_a_block_that_stays_and_comes_again_is_stored_again() -> None:
     assert stored(conversation) == ["files", "ok", "q1", "a1", "files"]
 
 
+LONG = [message for n in range(60) for message in talk(f"question {n} " + "word " * 80, f"answer {n} " + "word " * 80)]
+
+
 def test_what_is_folded_stays_folded() -> None:
-    conversation = opened([message for n in range(12) for message in talk(f"question {n} " * 90, f"answer {n} " * 90)])
+    conversation = opened(LONG)
     assert conversation.compact(None).status == "folded"
     before, window = rows(conversation), shown(conversation)
-    listed = [message for n in range(12) for message in talk(f"question {n} " * 90, f"answer {n} " * 90)]
-    listed[0] = talk("another beginning")[0]
-    rewriting.follow(conversation, listed)
+    rewriting.follow(conversation, [*LONG[:10], *talk("another question", "another answer"), *LONG[12:]])
     assert (rows(conversation), shown(conversation)) == (before, window)
+
+
+def test_the_first_messages_are_followed_also_before_a_summary() -> None:
+    """Clients keep the map of a repository there, or the time."""
+    conversation = opened(LONG)
+    conversation.compact(None)
+    before, window = rows(conversation), shown(conversation)
+    assert window[0] == text_of(LONG[0])
+    changed = talk("another beginning")
+    rewriting.follow(conversation, [*changed, *LONG[1:]])
+    assert shown(conversation) == ["another beginning", *window[1:]]
+    assert rows(conversation) == before + 1
+    rewriting.follow(conversation, LONG[60:])  # a client that trims its head changes nothing
+    assert shown(conversation) == ["another beginning", *window[1:]]
 
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "d", "e"]), min_size=1, max_size=7)

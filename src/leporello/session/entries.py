@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from leporello.messages import call_ids_of, fingerprint, is_system, leading_systems, role_of, text_of
@@ -28,6 +29,11 @@ class Saved:
     later: list[Entry]
     items: int
     whole: bool
+
+    def length_of(self, items: int) -> int:
+        """Return how many entries the first items of the saved window are."""
+        ends = accumulate(len(entry.stored_as) for entry in self.entries)
+        return sum(end <= items for end in ends)
 
     def knows(self, ids: Iterable[str]) -> bool:
         """Tell whether these messages stand in it, or before what stands behind its last summary."""

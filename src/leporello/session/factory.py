@@ -15,12 +15,12 @@ from leporello.engine import ContextEngine
 from leporello.errors import SessionError
 from leporello.plugins import EngineSource
 from leporello.plugins.make import assumed_window, known_window
-from leporello.session.accounts import REQUEST
 from leporello.session.arguments import check_engine, check_sink, check_store, check_texts, check_window
 from leporello.session.conversation import Conversation
 from leporello.session.dialects import DIALECTS
 from leporello.session.engine_host import OURS, EngineHost, takes_branch
 from leporello.session.entries import load
+from leporello.session.resumption import last_count, rests_until
 from leporello.session.route import Route
 from leporello.session.telemetry import with_spans
 from leporello.store import Branch, open_store
@@ -63,10 +63,12 @@ class Opened:
         saved = load(branch)
         conversation.follow(saved)
         conversation.accounts.resume(branch.store.requests(branch.conversation, **here))
-        last = next(iter(branch.store.requests(branch.conversation, **branch.here, last=1)), None)
-        if saved.whole and last is not None and last.reason == REQUEST and last.usage.get("prompt_tokens"):
-            tools = int(last.report.get("tools", 0))
-            conversation.meter.resumed(last.usage["prompt_tokens"], len(saved.entries), tools)
+        count = last_count(branch) if saved.whole else None
+        if count is not None:
+            conversation.meter.resumed(count.tokens, saved.length_of(count.items), count.tools)
+        if not conversation.engine.is_foreign:
+            tools = count.tools if count is not None else 0
+            conversation.rests_until = rests_until(branch, conversation.engine.engine, tools)
         return self
 
     def another(self, session_id: str | None) -> Conversation:

@@ -1,7 +1,8 @@
 """A client's list that tells the conversation differently than the window does: what it changed is taken over.
 
 Clients take a reminder out of an older message, write the time into the first one, clear outputs, trim their head, or
-move a block of files to the end. Only what stands in the window word by word is compared: what is folded stays so.
+move a block of files to the end. Only what the window shows word by word is compared, its end and its beginning: what
+is folded stays so.
 
 - what the window has and the list has not stays: the client trimmed it, or never saw it
 - a message in the place of another one replaces it; an output that got shorter was cleared, and stays
@@ -44,9 +45,11 @@ def follow(conversation: Conversation, listed: Sequence[Message]) -> None:
     start = _first_word_by_word(window)
     names = conversation.attempt(conversation.engine.merged_tools, (), default=((), frozenset()))[1]
     hidden = _hidden_calls(window, names)
-    shown = [at for at in range(start, len(window)) if _is_compared(window.entries[at], names, hidden)]
+    shown = [at for at in range(len(window)) if _is_compared(window.entries[at], names, hidden)]
+    tail = [at for at in shown if at >= start]
     said = [message for message in listed if not is_system(message)]
-    changes = list(_changes(window, shown, said, folded=start > window.systems()))
+    changes = list(_changes(window, tail, said, folded=start > window.systems()))
+    changes += _changes_of_head(window, [at for at in shown if at < start], said)
     if changes:
         _carry_out(conversation, changes)
 
@@ -130,6 +133,23 @@ def _changes(window: Window, shown: list[int], said: Sequence[Message], *, folde
             behind = at
             if not _is_cleared(window.entries[at], message):
                 yield _Change(at=at, message=message, replaces=True)
+
+
+def _changes_of_head(window: Window, shown: list[int], said: Sequence[Message]) -> list[_Change]:
+    """Return what a list has in the place of the first messages, if it still begins with some of them."""
+    head: list[tuple[Entry, int, Message]] = []
+    for at, message in zip(shown, said, strict=False):
+        if window.entries[at].role != role_of(message):
+            break
+        head.append((window.entries[at], at, message))
+    changed = [one for one in head if spoken(one[0].sources[0].message) != spoken(one[2])]
+    if len(changed) == len(head):
+        return []
+    return [
+        _Change(at=at, message=message, replaces=True)
+        for entry, at, message in changed
+        if not _is_cleared(entry, message)
+    ]
 
 
 def _paired(window: Window, places: Sequence[int], said: Sequence[Message]) -> list[tuple[int | None, Message]]:

@@ -1,0 +1,87 @@
+"""What a resumed conversation, or a fork, knows from the journal: the provider's last count, and the last fold.
+
+Without the count it would be estimated; without the fold it would be folded again as soon as it is above the threshold,
+although the fold before has left it there.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from leporello.engine import CompactionReport
+from leporello.session.accounts import REQUEST
+from leporello.store import FOLD
+from leporello.summary.brake import fires_at
+from leporello.tokens import count_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leporello.engine import ContextEngine
+    from leporello.store import Branch, Request, WindowItem
+
+_MOST_TRIED: Final = 8  # rows of other branches
+
+
+class LastCount(NamedTuple):
+    """The tokens of the first items of a window as the provider counted them, with the plain estimate of the tools."""
+
+    tokens: int
+    tools: int
+    items: int
+
+
+def last_count(branch: Branch) -> LastCount | None:
+    """Return the count of a branch's saved window: of its last request, or of one whose window it was forked from.
+
+    If that showed more than the branch, the estimate of the rest is taken off.
+    """
+    items = branch.window().items
+    own = branch.store.requests(branch.conversation, **branch.here, last=1)
+    if own:
+        return _count(own[0], len(items))
+    rows = [(row, window) for row, window in _rows(branch, REQUEST) if window and _is_beginning(window, items)]
+    shorter = next((_count(row, len(window)) for row, window in rows if len(window) <= len(items)), None)
+    if shorter is not None or not rows:
+        return shorter
+    row, window = rows[0]
+    count = _count(row, len(items))
+    rest = [item["m"] for item in window[len(items) :] if "m" in item]
+    cut = sum(count_message(one.message) for one in branch.store.get(rest, owner=branch.owner).values())
+    return count and count._replace(tokens=count.tokens - cut)
+
+
+def rests_until(branch: Branch, engine: ContextEngine, tools: int) -> int:
+    """Return how large the request must be for the next fold after the last one; 0 when the threshold decides."""
+    row = _last_fold(branch)
+    if row is None or not engine.threshold_tokens:
+        return 0
+    before, after = int(row.report.get("tokens_before", 0)), int(row.report.get("tokens_after", 0))
+    report = CompactionReport(status="folded", tokens_before=before, tokens_after=after)
+    return fires_at(report, before + tools, threshold=engine.threshold_tokens, window=engine.context_length)
+
+
+def _last_fold(branch: Branch) -> Request | None:
+    """Return the fold that made the window of a branch, or of the branch that it was forked from."""
+    own = branch.store.requests(branch.conversation, **branch.here, reason=FOLD, last=1)
+    if own:
+        return own[0]
+    items = branch.window().items
+    return next((row for row, window in _rows(branch, FOLD) if _is_beginning(window, items)), None)
+
+
+def _is_beginning(window: tuple[WindowItem, ...], items: tuple[WindowItem, ...]) -> bool:
+    shorter = min(len(window), len(items))
+    return shorter > 0 and window[:shorter] == items[:shorter]
+
+
+def _rows(branch: Branch, reason: str) -> Iterator[tuple[Request, tuple[WindowItem, ...]]]:
+    """Yield the newest rows of the conversation with the windows after them, the newest first."""
+    store = branch.store
+    for row in reversed(store.requests(branch.conversation, owner=branch.owner, reason=reason, last=_MOST_TRIED)):
+        yield row, store.window_at(branch.conversation, row.number, owner=branch.owner)
+
+
+def _count(row: Request, items: int) -> LastCount | None:
+    tokens = row.usage.get("prompt_tokens") if row.reason == REQUEST else None
+    return LastCount(tokens, int(row.report.get("tools", 0)), items) if tokens else None
