@@ -270,7 +270,7 @@ SHAPES = {
     "a reminder removed one turn later": Shape(do=reminded, rows=1.5),
     "head trimmed": Shape(do=trimmed),
     "old outputs cleared": Shape(do=cleared, rows=1.5),
-    "a file block that moves": Shape(do=moved, rows=1.5),
+    "a file block that moves": Shape(do=moved, rows=2.0),
     "a repository map that changes": Shape(do=mapped, rows=2.0),
     "the time in the first message": Shape(do=dated, rows=1.5),
     "two gateways in turn": Shape(do=linear, gateways=2),

@@ -219,7 +219,7 @@ def test_an_engine_that_cuts_an_unread_system_message_is_caught(monkeypatch: pyt
 
     monkeypatch.setattr(ContextCompressor, "compress", cutting)
     with pytest.raises(AssertionError, match="unread"):
-        compact_three_times("compressor", 2)
+        compact_three_times("compressor", 1)
 
 
 def test_an_engine_that_drops_system_messages_unseen_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

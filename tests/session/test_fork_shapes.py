@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 ENGINES = ("compressor", "lcm")
-TURNS = 36
+TURNS = 38
 WINDOW = 16_000
 ROOM = 3  # turns that follow before the next fold, in both engines
 SUMMARY = "## Goal\nThe harbour is put in order.\n\n## Progress\n- Containers were counted at every berth."

@@ -148,7 +148,7 @@ def test_a_journal_that_goes_on_counting_on_the_branch_that_was_left_is_caught(
         return done
 
     monkeypatch.setattr(Persistence, "_fork_before", careless)
-    assert lost(answer, "lcm", new_prompt, retract) > 0
+    assert lost(answer, "lcm", late_result, retract) > 0
 
 
 @pytest.mark.parametrize("then", ["close", "fork", "compress"])

@@ -78,7 +78,7 @@ def test_a_cleared_output_stays_and_a_longer_one_is_taken() -> None:
     assert stored(conversation)[2] == shown(conversation)[2] == "a much longer output"
 
 
-def test_a_block_that_moves_is_stored_once() -> None:
+def test_a_block_that_moves_is_shown_once() -> None:
     conversation = opened(talk("files", "ok", "q1", "a1"))
     for number in range(2, 6):
         listed = [message for n in range(1, number) for message in talk(f"q{n}", f"a{n}")]
@@ -86,8 +86,38 @@ def test_a_block_that_moves_is_stored_once() -> None:
         rewriting.add(conversation, listed, talk("files", "ok", f"q{number}"))
         conversation.add(talk("", f"a{number}")[1:])
     assert shown(conversation) == stored(conversation)
-    assert stored(conversation)[-4:] == ["files", "ok", "q5", "a5"]
-    assert rows(conversation) == 2 + 10
+    assert stored(conversation)[2:] == ["q1", "a1", "q2", "a2", "q3", "a3", "q4", "a4", "files", "ok", "q5", "a5"]
+    assert stored(conversation)[:2] == ["files", "ok"]  # it may have trimmed its head there
+
+
+def test_what_is_said_again_by_a_client_that_trims_its_head_is_not_moved() -> None:
+    conversation = opened(talk("task", "a1", "continue", "a2", "q3", "a3"))
+    listed = talk("q3", "a3")
+    rewriting.follow(conversation, listed)
+    rewriting.add(conversation, listed, talk("continue"))
+    assert stored(conversation) == ["task", "a1", "continue", "a2", "q3", "a3", "continue"]
+
+
+def test_a_result_that_says_the_same_is_not_moved() -> None:
+    """The file was read again: each call has a result of its own."""
+
+    def read(id_: str) -> Talk:
+        calls = [{"id": id_, "type": "function", "function": {"name": "read", "arguments": "{}"}}]
+        asked = {"role": "assistant", "content": None, "tool_calls": calls}
+        return [asked, {"role": "tool", "tool_call_id": id_, "content": "the same file"}]
+
+    said = [*talk("q1"), *read("c1"), *talk("", "a1", "q2")[1:], read("c2")[0]]
+    conversation = opened(said)
+    cleared = [{**one, "content": "[cleared]"} if one["role"] == "tool" else one for one in said]
+    rewriting.follow(conversation, cleared)
+    rewriting.add(conversation, cleared, read("c2")[1:])
+    assert stored(conversation).count("the same file") == 2
+
+
+def test_a_list_is_compared_from_its_end() -> None:
+    conversation = opened(talk("task 0", "Done.", "task 1 now", "Done.", "task 2 now", "Done."))
+    rewriting.follow(conversation, talk("task 2", "Done."))
+    assert stored(conversation) == ["task 0", "Done.", "task 1 now", "Done.", "task 2", "Done."]
 
 
 def test_a_block_that_stays_and_comes_again_is_stored_again() -> None:

@@ -141,18 +141,17 @@ class TestBehind:
 
 
 class TestRevise:
-    def test_replaces_inserts_and_moves(self, store: Store) -> None:
+    def test_replaces_inserts_and_removes(self, store: Store) -> None:
         a, b, c, _ = store.append("c", said("a", "b", "c", "d"))
         changes = [
             Revision(kind="replace", of=b, message=said("B")[0]),
             Revision(kind="insert", of=c, message=said("c+")[0]),
             Revision(kind="insert", of="", message=said("0")[0]),
-            Revision(kind="move", of=a, message=said("a")[0]),
+            Revision(kind="remove", of=a, message=said("a")[0]),
         ]
         ids = store.revise("c", changes)
         assert ids[3] == a
-        assert texts(store) == ["0", "B", "c", "c+", "d", "a"]
-        assert store.newest("c") == a
+        assert texts(store) == ["0", "B", "c", "c+", "d"]
         assert store.check_chain("c") == []
         assert store.check_file() == []
 
@@ -167,7 +166,7 @@ class TestRevise:
         fork = store.fork("c", behind=b, head=False)
         (own,) = store.append("c", said("x"), branch=fork)
         assert store.revise("c", [Revision(kind="replace", of=a, message=said("A")[0])], branch=fork) == (None,)
-        assert store.revise("c", [Revision(kind="move", of=a, message=said("a")[0])], branch=ROOT) == (None,)
+        assert store.revise("c", [Revision(kind="remove", of=a, message=said("a")[0])], branch=fork) == (None,)
         (changed,) = store.revise("c", [Revision(kind="replace", of=a, message=said("A")[0])], branch=ROOT)
         (_,) = store.revise("c", [Revision(kind="insert", of=a, message=said("+")[0])], branch=fork)
         assert changed is not None

@@ -7,11 +7,13 @@ thread (`leporello.gateway.worker`).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import StoreError
 from leporello.llm.errors import classify
-from leporello.messages import fingerprint, last_speaker, leading_systems, tool_calls_of
+from leporello.messages import fingerprint, last_speaker, leading_systems, role_of, tool_calls_of
 from leporello.session import rewriting
 from leporello.session.dialects import requests_in
 from leporello.session.factory import switched
@@ -96,7 +98,7 @@ class ClientSession:
 
         Raises StoreError when it could not be stored: nothing may be sent then, and the session is to be abandoned.
         """
-        new = added.new[self._heard_systems(added.new) :]
+        new = self._without_answered(added.new[self._heard_systems(added.new) :])
         if added.listed is None:
             self._conversation.add(new, added.known)
         else:
@@ -123,9 +125,17 @@ class ClientSession:
         owned = conversation.tools.owned
         calls = tool_calls_of(answer.message)
         visible = answer.incomplete or not (calls and all(call.name in owned for call in calls))
-        conversation.record(answer, known if visible and not answer.incomplete else ())
+        hidden = any(call.name in owned for call in calls)  # what the engine answers stands behind it
+        conversation.record(answer, () if hidden or answer.incomplete else known)
+        if visible and hidden and conversation.persistence.tip:
+            conversation.attempt(self._remember, conversation.persistence.tip, known)
         self._check_stored("the answer cannot be stored at the moment.", "It was not passed on; ask again.")
         return visible
+
+    def take_head(self) -> None:
+        """Let the conversation be resumed on this branch."""
+        branch = self._conversation.branch
+        self._conversation.attempt(partial(branch.store.set_head, branch.conversation, self.branch, owner=branch.owner))
 
     def refused(
         self, status: int, body: bytes, headers: Mapping[str, str], tools: Sequence[dict[str, Any]]
@@ -154,6 +164,13 @@ class ClientSession:
     def _remember(self, id_: str, known: Sequence[bytes]) -> None:
         branch = self._conversation.branch
         branch.store.remember(branch.conversation, id_, known, owner=branch.owner)
+
+    def _without_answered(self, new: Sequence[Message]) -> Sequence[Message]:
+        """Leave out results for calls that the engine has answered: a client knows no such tool."""
+        messages = self._conversation.window.messages
+        results = takewhile(lambda message: role_of(message) == "tool", reversed(messages))
+        answered = {message.get("tool_call_id") for message in results}
+        return [one for one in new if role_of(one) != "tool" or one.get("tool_call_id") not in answered]
 
     def _heard_systems(self, new: Sequence[Message]) -> int:
         """Return how many system messages at the front of new ones stand at the end of the window already.

@@ -7,7 +7,7 @@ held ready here only saves reading it again: how much that is does not depend on
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, dropwhile, takewhile
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -48,6 +48,8 @@ class Address:
     conversation: str
     branch: int
     named: bool
+    parent: int | None = None
+    """The branch that it was just forked from."""
 
 
 class Client:
@@ -62,6 +64,7 @@ class Client:
         self.busy = True
         self.held_as = self.key
         """Where it stands in the pool."""
+        self.closed = False
         self.spoilt = False
         """Whether it holds what the store does not; the next request must read it anew."""
         self._worker = Worker(lane)
@@ -111,6 +114,7 @@ class Client:
 
     async def close(self) -> None:
         """End the conversation properly, and its thread."""
+        self.closed = True
         try:
             if self._session is not None:
                 await self.call(ClientSession.close)
@@ -127,6 +131,9 @@ class Claim:
     rewritten: bool = False
     joined: bool = False
     """Whether it goes on behind an answer; else it begins a conversation, or a root of one."""
+
+    takes_head: bool = False
+    """Whether its branch is the head of the conversation once it is answered."""
 
     def known_by(self, hash_: bytes) -> list[bytes]:
         """Return what the client's history is recognised by before it is answered: without a name, nothing at first."""
@@ -170,10 +177,11 @@ class Clients:
             place = found.places[0]
             held = self._pool.get((owner, place.conversation, place.branch))
             fork = partial(self._fork, owner, place, aside=held is not None and held.busy)
-            branch = await self._lanes.of(owner).run(None, fork)
-            client = await self._opened(to(conversation=place.conversation, branch=branch), place.id, model)
+            branch, head = await self._lanes.of(owner).run(None, fork)
+            address = to(conversation=place.conversation, branch=branch, parent=place.branch)
+            client = await self._opened(address, place.id, model)
             assert client is not None  # noqa: S101 - nobody else knows the new branch
-            return self._claimed(client, found)
+            return replace(self._claimed(client, found), takes_head=head)
         key = name or new_id()
         begin = partial(self._begin, key, owner, dialect, named=bool(name))
         while True:
@@ -186,7 +194,7 @@ class Clients:
         """Give a conversation back; the next request may go on with it."""
         client.busy = False
         self._pool.remove(client.held_as, client)
-        if client.spoilt or self._pool.get(client.key) is not None:
+        if client.spoilt or client.closed or self._pool.get(client.key) is not None:
             client.abandon()
         else:
             self._hold(client, client.key)
@@ -197,7 +205,9 @@ class Clients:
         if any((held := self._pool.get(key)) is not None and held.busy for key in keys):
             raise Refused(409, "a request is running in this conversation; try again when it is over.")
         for key in keys:
-            await self._pool.close(key)
+            held = self._pool.get(key)
+            if held is not None and not held.busy:
+                await self._pool.close(key)
 
     async def expire(self, idle: float) -> int:
         """End the conversations that were not used for so many seconds; returns how many."""
@@ -264,10 +274,10 @@ class Clients:
         self._store.ensure(conversation, owner=owner, meta={_META: {"dialect": dialect, "named": named}})
         return ROOT
 
-    def _fork(self, owner: str, place: KnownPlace, *, aside: bool) -> int:
-        """Fork a branch behind a message.
+    def _fork(self, owner: str, place: KnownPlace, *, aside: bool) -> tuple[int, bool]:
+        """Fork a branch behind a message; tells whether the fork is the head once it is answered.
 
-        The fork is the head at once, unless somebody went on from an answer that was given behind it, or waits for one.
+        It is, unless somebody went on from an answer that was given behind the message, or waits for one.
         """
         here: dict[str, Any] = {"owner": owner, "branch": place.branch}
         behind = takewhile(
@@ -275,7 +285,8 @@ class Clients:
         )
         asked = dropwhile(lambda row: row.role != "user", behind)
         went_on = any(row.role == "assistant" for row in asked)
-        return self._store.fork(place.conversation, behind=place.id, head=not (aside or went_on), **here)
+        branch = self._store.fork(place.conversation, behind=place.id, head=False, **here)
+        return branch, not (aside or went_on)
 
 
 def is_clients(info: ConversationInfo) -> bool:

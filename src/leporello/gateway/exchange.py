@@ -251,6 +251,8 @@ class Exchange:
         visible = await self._storing(ClientSession.record, answer, self._sent.history.answered(answer.message))
         if answer.incomplete:
             await self._failed("the answer broke off")
+        elif visible and self._claim.takes_head:
+            await self._client.call(ClientSession.take_head)
         if visible:
             self._release()
         return not visible

@@ -42,6 +42,16 @@ class Held(Protocol):
         """End it properly."""
 
 
+async def _closed(one: Held) -> None:
+    """End a conversation, whatever comes of it."""
+    try:
+        await one.close()
+    except LeporelloError as error:
+        _log.warning("a conversation could not be ended properly: %s", one_line(str(error)))
+    except Exception:  # noqa: BLE001 - what an engine does at its end must not end the others
+        _log.exception("a conversation could not be ended properly")
+
+
 K = TypeVar("K")
 HeldT = TypeVar("HeldT", bound=Held)
 
@@ -88,13 +98,9 @@ class Pool(Generic[K, HeldT]):
         one = self._held.pop(key, None)
         if one is None:
             return
-        self._closing[key] = asyncio.ensure_future(one.close())
-        try:
-            await asyncio.shield(self._closing[key])
-        except LeporelloError as error:
-            _log.warning("a conversation could not be ended properly: %s", one_line(str(error)))
-        finally:
-            del self._closing[key]
+        closing = self._closing[key] = asyncio.ensure_future(_closed(one))
+        closing.add_done_callback(lambda _: self._closing.pop(key, None))
+        await asyncio.shield(closing)
 
     async def close_all(self) -> None:
         """End all conversations."""
@@ -103,12 +109,12 @@ class Pool(Generic[K, HeldT]):
 
     async def expire(self, idle: float) -> int:
         """End the conversations that were not used for so many seconds; returns how many."""
-        now = self._clock()
-        old = [key for key, one in self._held.items() if not one.busy and now - one.used >= idle]
-        for key in old:
+        ended = 0
+        while (key := self._idle_since(self._clock() - idle)) is not None:  # looked for anew: meanwhile they are used
             await self.close(key)
+            ended += 1
         await self.make_room(0)
-        return len(old)
+        return ended
 
     async def make_room(self, more: int = 1) -> None:
         """Let conversations go until so many more may be held: the oldest ones of the key that holds most."""
@@ -119,6 +125,9 @@ class Pool(Generic[K, HeldT]):
             largest = max((one.owner for _, one in idle), key=shares.__getitem__)
             oldest = min((item for item in idle if item[1].owner == largest), key=lambda item: item[1].used)
             await self.close(oldest[0])
+
+    def _idle_since(self, moment: float) -> K | None:
+        return next((key for key, one in self._held.items() if not one.busy and one.used <= moment), None)
 
     def _shares_beyond(self, more: int) -> Counter[str]:
         """Return how much each key has of what there is too much of: conversations or bytes; nothing if of neither."""

@@ -56,8 +56,8 @@ def recognise(store: Store, history: History, *, owner: str, named: bool) -> Rec
         found = _by_answers(store, history, count, owner, named=named)
         if found is not None:
             return found
-    if places and not places[0].is_tip:
-        return _waiting(store, history, count, owner) or Recognised(places=places, count=count)
+    if places and not places[0].is_tip:  # what stands before it may have been changed since
+        return _waiting(store, history, count, owner) or Recognised(places=places, count=count, rewritten=True)
     if places:
         return Recognised(places=places, count=count)
     again = None if named else _unanswered(store, history, owner)
@@ -91,7 +91,7 @@ def _by_answers(store: Store, history: History, count: int, owner: str, *, named
     if not places:
         return None
     newest = answers[places[0].hash]
-    if not named and len(spoken(history.at(newest))) < _DISTINCT:
+    if not named:
         places = _sure(store, history, newest, answers, places, owner)
     return Recognised(places=places, count=newest, rewritten=True) if places else None
 
@@ -104,9 +104,10 @@ def _sure(
     places: Sequence[KnownPlace],
     owner: str,
 ) -> list[KnownPlace]:
-    """Return the places of a short answer that are not found by chance: others are there, or everything before it.
+    """Return the places of an answer that are not found by chance: it is long, others are there, or all before it.
 
-    If that could be said of several conversations, it is none of them.
+    Many may get the same answer. If it stands in several conversations, everything before it must be the same in one of
+    them alone; else it is none of them.
     """
     lengths: Counter[str] = Counter()
     counts: Counter[str] = Counter()
@@ -114,7 +115,8 @@ def _sure(
         for conversation in {place.conversation for place in store.known([hash_], owner=owner)}:
             lengths[conversation] += len(spoken(history.at(answer)))
             counts[conversation] += 1
-    found = {one for one in counts if lengths[one] >= _DISTINCT or counts[one] >= _SEVERAL}
+    alone = len({place.conversation for place in places}) == 1
+    found = {one for one in counts if lengths[one] >= _DISTINCT or counts[one] >= _SEVERAL} if alone else set()
     sure = [place for place in places if place.conversation in found]
     sure = sure or [place for place in places if _ends_alike(store, history, newest, place, owner)]
     return sure if len({place.conversation for place in sure}) == 1 else []

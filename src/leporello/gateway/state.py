@@ -122,6 +122,7 @@ class State:
         opened = open_session(
             address.conversation,
             branch=address.branch,
+            parent=address.parent,
             model=model,
             provider=upstream.provider(model),
             base_url=upstream.own_address,

@@ -67,6 +67,8 @@ def load(branch: Branch) -> Saved:
         elif not is_new:
             break
     shown = {one.id for entry in entries for one in entry.sources}
+    if any(row.superseded for row in rows.values()):
+        _put_between(entries, branch, rows, window.folded_to, last)
     if turn and turn[-1].role == "user" and turn[-1].id not in shown | {row.id for row in later}:
         later = [row for row in turn if row.id not in shown]
     later.reverse()
@@ -77,6 +79,16 @@ def load(branch: Branch) -> Saved:
         items=len(items),
         whole=sum(len(entry.stored_as) for entry in entries) == len(items),
     )
+
+
+def _put_between(entries: list[Entry], branch: Branch, rows: dict[str, Stored], after: float, before: float) -> None:
+    """Put in what was told differently since the window was saved, at its place among what was said."""
+    missing = [row for row in branch.messages() if after < row.place <= before and row.id not in rows]
+    for row in missing:
+        places = [max((rows[one.id].place for one in entry.sources if one.id in rows), default=0) for entry in entries]
+        at = next((at for at, place in enumerate(places) if place > row.place), len(entries))
+        entries.insert(at, _line(row))
+        rows[row.id] = row
 
 
 def _saved(branch: Branch, window: StoredWindow, rows: dict[str, Stored]) -> list[Entry]:

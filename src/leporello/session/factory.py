@@ -94,7 +94,7 @@ class Opened:
             _built_in=None,
             _taken={},
         )
-        branch = Branch(before.branch.store, before.id, before.branch.owner, number)
+        branch = Branch(before.branch.store, before.id, before.branch.owner, number, parent=before.branch.number)
         return Opened(
             config=self.config,
             conversation=self._like(branch, host),
@@ -148,8 +148,9 @@ def open_session(
     api_key: str | None = None,
     api_mode: str | None = None,
     branch: int | None = None,
+    parent: int | None = None,
 ) -> Opened:
-    """Open or resume a conversation, on its head unless a branch is named.
+    """Open or resume a conversation, on its head unless a branch is named; `parent` if it was just forked from one.
 
     Nothing is written, and the engine is not started yet.
     """
@@ -178,7 +179,7 @@ def open_session(
         **_routing(settings, engine, chosen, route, llm),
     )
     conversation = Conversation(
-        Branch(kept, key, owner, branch),
+        Branch(kept, key, owner, branch, parent=parent),
         host,
         route=route,
         dialect=dialect,

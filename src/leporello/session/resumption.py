@@ -40,7 +40,9 @@ def last_count(branch: Branch) -> LastCount | None:
     own = branch.store.requests(branch.conversation, **branch.here, last=1)
     if own:
         return _count(own[0], len(items))
-    rows = [(row, window) for row, window in _rows(branch, REQUEST) if window and _is_beginning(window, items)]
+    if branch.parent is None:
+        return None
+    rows = [(row, window) for row, window in _rows(branch, REQUEST, branch.parent) if _is_beginning(window, items)]
     shorter = next((_count(row, len(window)) for row, window in rows if len(window) <= len(items)), None)
     if shorter is not None or not rows:
         return shorter
@@ -75,11 +77,12 @@ def _is_beginning(window: tuple[WindowItem, ...], items: tuple[WindowItem, ...])
     return shorter > 0 and window[:shorter] == items[:shorter]
 
 
-def _rows(branch: Branch, reason: str) -> Iterator[tuple[Request, tuple[WindowItem, ...]]]:
-    """Yield the newest rows of the conversation with the windows after them, the newest first."""
-    store = branch.store
-    for row in reversed(store.requests(branch.conversation, owner=branch.owner, reason=reason, last=_MOST_TRIED)):
-        yield row, store.window_at(branch.conversation, row.number, owner=branch.owner)
+def _rows(branch: Branch, reason: str, number: int | None = None) -> Iterator[tuple[Request, tuple[WindowItem, ...]]]:
+    """Yield the newest rows of a branch, or of all, with the windows after them, the newest first."""
+    store, owner = branch.store, branch.owner
+    newest = store.requests(branch.conversation, owner=owner, branch=number, reason=reason, last=_MOST_TRIED)
+    for row in reversed(newest):
+        yield row, store.window_at(branch.conversation, row.number, owner=owner)
 
 
 def _count(row: Request, items: int) -> LastCount | None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from difflib import SequenceMatcher
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from leporello.messages import copied, is_system, role_of, spoken, text_of, tool_calls_of
 from leporello.session.window import Source, entry_of
@@ -57,40 +57,41 @@ def follow(conversation: Conversation, listed: Sequence[Message]) -> None:
 def add(
     conversation: Conversation, listed: Sequence[Message], new: Sequence[Message], known: Sequence[bytes] = ()
 ) -> None:
-    """Add what a client's list has behind the part that the window shows; what it only moved there is moved, too."""
+    """Add what a client's list has behind the part that the window shows.
+
+    What it took out between messages that it still has, and says again now, was moved: it is shown once, at its new
+    place. Calls and their results are never taken for moved.
+    """
+    taken_out = _taken_out(conversation, [message for message in listed if not is_system(message)])
+    conversation.add(new, known)
+    again = {spoken(message) for message in new}
+    moved = [entry for entry in taken_out if spoken(entry.sources[0].message) in again]
+    if moved:
+        _remove(conversation, moved)
+
+
+def _taken_out(conversation: Conversation, said: Sequence[Message]) -> list[Entry]:
+    """Return the entries that stand between others that a list still has."""
     window = conversation.window
-    kept = {spoken(message) for message in listed}
-    shown = {
-        spoken(entry.sources[0].message): entry
-        for entry in window.entries[_first_word_by_word(window) :]
-        if len(entry.sources) == 1 and not is_system(entry.message)
-    }
-    waiting: list[Message] = []
-    for message in new:
-        said = spoken(message)
-        entry = None if said in kept else shown.pop(said, None)
-        if entry is None or not _can_move(conversation, entry):
-            waiting.append(message)
-            continue
-        conversation.add(waiting)
-        waiting = []
-        _move_to_end(conversation, entry)
-    conversation.add(waiting, known)
+    shown = [at for at in range(_first_word_by_word(window), len(window)) if len(window.entries[at].sources) == 1]
+    shown = [at for at in shown if not is_system(window.entries[at].message)]
+    steps = _steps(_texts(window, shown), [spoken(message) for message in said])
+    same = [number for number, step in enumerate(steps) if step.kind == "equal"]
+    gone = [step for number, step in enumerate(steps) if step.kind == "delete" and same and same[0] < number < same[-1]]
+    entries = [window.entries[at] for step in gone for at in shown[step.first : step.last]]
+    return [entry for entry in entries if entry.role in ("user", "assistant") and "tool_calls" not in entry.message]
 
 
-def _can_move(conversation: Conversation, entry: Entry) -> bool:
-    """Tell whether what an entry shows could be put at the end of the branch."""
-    branch, id_ = conversation.branch, entry.id
-    if id_ is None or id_ == conversation.persistence.tip:
-        return False
-    move = Revision(kind="move", of=id_, message=entry.sources[0].message)
-    return branch.store.revise(branch.conversation, [move], **branch.here) == (id_,)
-
-
-def _move_to_end(conversation: Conversation, entry: Entry) -> None:
-    at = conversation.window.entries.index(entry)
-    conversation.change(at, [*conversation.window.entries[at + 1 :], entry], WHY)
-    conversation.persistence.tip = entry.id
+def _remove(conversation: Conversation, entries: Sequence[Entry]) -> None:
+    """Take entries out of the window, and out of the path where no other branch has them."""
+    branch = conversation.branch
+    removals = [Revision(kind="remove", of=one.id or "", message=one.sources[0].message) for one in entries]
+    ids = branch.store.revise(branch.conversation, removals, **branch.here)
+    gone = [one for one, id_ in zip(entries, ids, strict=True) if id_ is not None]
+    if gone:
+        window = conversation.window.entries
+        first = min(window.index(one) for one in gone)
+        conversation.change(first, [entry for entry in window[first:] if entry not in gone], WHY)
 
 
 def _first_word_by_word(window: Window) -> int:
@@ -119,9 +120,7 @@ def _hidden_calls(window: Window, names: frozenset[str]) -> set[str]:
 
 def _changes(window: Window, shown: list[int], said: Sequence[Message], *, folded: bool) -> Iterator[_Change]:
     """Yield what a list has in the place of entries, and what it has more; in front of a folded window, nothing."""
-    before = [spoken(window.entries[at].sources[0].message) for at in shown]
-    matcher = SequenceMatcher(None, before, [spoken(message) for message in said], autojunk=False)
-    for kind, first, last, start, stop in matcher.get_opcodes():
+    for kind, first, last, start, stop in _steps(_texts(window, shown), [spoken(message) for message in said]):
         if kind in ("equal", "delete"):
             continue
         behind = shown[first - 1] if first else _FRONT
@@ -133,6 +132,38 @@ def _changes(window: Window, shown: list[int], said: Sequence[Message], *, folde
             behind = at
             if not _is_cleared(window.entries[at], message):
                 yield _Change(at=at, message=message, replaces=True)
+
+
+def _texts(window: Window, shown: Sequence[int]) -> list[str]:
+    return [spoken(window.entries[at].sources[0].message) for at in shown]
+
+
+class _Step(NamedTuple):
+    """What becomes of a run of the window's texts in a list: equal, replace, delete or insert."""
+
+    kind: str
+    first: int
+    last: int
+    start: int
+    stop: int
+
+
+def _steps(before: Sequence[str], after: Sequence[str]) -> list[_Step]:
+    """Compare two lists of texts from their ends on: both end with the same answer."""
+    matcher = SequenceMatcher(None, before[::-1], after[::-1], autojunk=False)
+    ends = len(before), len(after)
+    return [
+        _Step(kind, ends[0] - last, ends[0] - first, ends[1] - stop, ends[1] - start)
+        for kind, first, last, start, stop in reversed(_from_the_front(matcher, before[::-1], after[::-1]))
+    ]
+
+
+def _from_the_front(matcher: SequenceMatcher[str], one: Sequence[str], other: Sequence[str]) -> list[_Step]:
+    """Return the steps between two lists, of which what is equal at their front stays so."""
+    same = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
+    matcher.set_seqs(one[same:], other[same:])
+    steps = [_Step(kind, a + same, b + same, c + same, d + same) for kind, a, b, c, d in matcher.get_opcodes()]
+    return [_Step("equal", 0, same, 0, same), *steps] if same else steps
 
 
 def _changes_of_head(window: Window, shown: list[int], said: Sequence[Message]) -> list[_Change]:

@@ -56,11 +56,19 @@ class Branch:
     """
 
     def __init__(
-        self, store: Store | Callable[[], Store], conversation: str, owner: str = "", number: int | None = None
+        self,
+        store: Store | Callable[[], Store],
+        conversation: str,
+        owner: str = "",
+        number: int | None = None,
+        *,
+        parent: int | None = None,
     ) -> None:
         self._store = store
         self.conversation = conversation
         self.owner = owner
+        self.parent = parent
+        """The branch that it was just forked from, if it was."""
         self.switch(number)
         self.sources: Sequence[tuple[str | None, ...]] = ()
         """The stored messages that each message of the list stands for that is given to `compress()`.

@@ -37,9 +37,9 @@ class KnownPlace:
 
 @dataclass(frozen=True, kw_only=True)
 class Revision:
-    """A change of what was said: a message in the place of another one (`of`), behind it, or that one moved last."""
+    """A change of what was said: a message in the place of another one (`of`), or behind it, or that one removed."""
 
-    kind: Literal["replace", "insert", "move"]
+    kind: Literal["replace", "insert", "remove"]
     of: str
     message: Message
 

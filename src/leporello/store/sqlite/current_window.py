@@ -71,16 +71,18 @@ def _grown(
 ) -> tuple[WindowItem, ...]:
     """Return a window with what the requests of its branch added to it.
 
-    With `only_longer` up to the first one that changed it, as a fold does whose window is not kept any more.
+    With `only_longer` up to the first one that changed what was written, as a fold does whose window is not kept any
+    more; what was said may have been told differently since.
     """
     for keep, added in connection.execute(
         "SELECT keep, added FROM requests WHERE conversation = ? AND branch = ? AND number > ? AND number <= ?"
         " ORDER BY number",
         (conversation, branch, after, upto),
     ):
-        if only_longer and keep < len(items):
+        new = json.loads(added)
+        if only_longer and keep < len(items) and any("m" not in item for item in (*items[keep:], *new)):
             break
-        items[keep:] = json.loads(added)
+        items[keep:] = new
     return tuple(items)
 
 

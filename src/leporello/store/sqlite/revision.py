@@ -1,4 +1,4 @@
-"""Changing what was said before: a message in the place of another one, between two others, or moved to the end.
+"""Changing what was said before: a message in the place of another one, between two others, or taken out.
 
 Only what a branch said itself can be changed; what it shares with the branch that it was forked from stays as it is. A
 branch that was forked from it before sees everything as it was.
@@ -37,8 +37,10 @@ class Revisions(Part):
             for one, row in zip(revisions, prepared, strict=True):
                 now = by_number(connection, found.id)
                 number = number_of(one.of, "m") or 0
-                if one.kind == "move":
-                    ids.append(one.of if _move_to_end(connection, now.id, on, number) else None)
+                if one.kind == "remove":
+                    own = _own_place(connection, now.id, on, number)
+                    replace_rows(connection, now.id, on, [number], now.next_seq - 1)
+                    ids.append(None if own is None else one.of)
                     continue
                 place: float | None = None
                 if one.kind == "insert":
@@ -80,22 +82,3 @@ def _own_place(connection: sqlite3.Connection, conversation: int, branch: int, n
         (number, conversation, branch),
     ).fetchone()
     return float(row[0]) if row else None
-
-
-def _move_to_end(connection: sqlite3.Connection, conversation: int, branch: int, number: int) -> bool:
-    """Move a message of a branch behind all others, unless a fork has it too; tell whether it stands there now."""
-    place = _own_place(connection, conversation, branch, number)
-    if place is None:
-        return False
-    shared = connection.execute(
-        "SELECT 1 FROM branches WHERE conversation = ? AND parent = ? AND fork_place >= ?",
-        (conversation, branch, place),
-    ).fetchone()
-    if shared:
-        return False
-    last = connection.execute(
-        "SELECT max(place) FROM messages WHERE conversation = ? AND branch = ? AND kind = 0", (conversation, branch)
-    ).fetchone()
-    connection.execute("UPDATE messages SET place = ? WHERE id = ?", (last[0] + 1, number))
-    connection.execute("UPDATE conversations SET revision = revision + 1 WHERE id = ?", (conversation,))
-    return True
