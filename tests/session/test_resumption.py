@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    with open_store(":memory:") as kept:
-        yield kept
+    kept = open_store(":memory:")
+    yield kept
+    kept.close()
 
 
 def opened(store: Store) -> Session:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from time import process_time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -150,6 +151,18 @@ def test_the_first_messages_are_followed_also_before_a_summary() -> None:
     assert rows(conversation) == before + 1
     rewriting.follow(conversation, LONG[60:])  # a client that trims its head changes nothing
     assert shown(conversation) == ["another beginning", *window[1:]]
+
+
+def test_a_long_list_of_equal_words_takes_no_time() -> None:
+    """What a hostile client sends: it is compared up to a bound, and nothing is doubled behind it."""
+    said = [message for n in range(900) for message in talk("a" if n % 3 else "b", "yes")]
+    conversation = opened([])
+    conversation.add(said)
+    before = process_time()
+    rewriting.follow(conversation, [*talk("new"), *said[1:200], *talk("x"), *said[201:]])
+    assert process_time() - before < 2
+    rewriting.follow(conversation, [*said[:700], *talk("note", "noted"), *said[700:]])
+    assert len(stored(conversation)) <= len(said) + 2
 
 
 WORDS = st.lists(st.sampled_from(["a", "b", "c", "d", "e"]), min_size=1, max_size=7)

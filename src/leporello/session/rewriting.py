@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 WHY = "the client changed its history"
 _FRONT = -1  # in front of everything that was said
+_MOST_COMPARED = 400  # messages before those that are equal at the end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,10 +160,16 @@ def _steps(before: Sequence[str], after: Sequence[str]) -> list[_Step]:
 
 
 def _from_the_front(matcher: SequenceMatcher[str], one: Sequence[str], other: Sequence[str]) -> list[_Step]:
-    """Return the steps between two lists, of which what is equal at their front stays so."""
+    """Return the steps between two lists, of which what is equal at their front stays so.
+
+    Only so much behind that is compared: what it takes grows with the square, and a client may send anything.
+    """
     same = next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-    matcher.set_seqs(one[same:], other[same:])
+    matcher.set_seqs(one[same : same + _MOST_COMPARED], other[same : same + _MOST_COMPARED])
     steps = [_Step(kind, a + same, b + same, c + same, d + same) for kind, a, b, c, d in matcher.get_opcodes()]
+    is_cut = max(len(one), len(other)) - same > _MOST_COMPARED
+    if is_cut and steps and steps[-1].kind != "equal":  # what it stands against lies behind the cut
+        del steps[-1]
     return [_Step("equal", 0, same, 0, same), *steps] if same else steps
 
 
