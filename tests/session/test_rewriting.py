@@ -128,6 +128,21 @@ def test_a_block_that_stays_and_comes_again_is_stored_again() -> None:
     assert stored(conversation) == ["files", "ok", "q1", "a1", "files"]
 
 
+def test_a_fork_that_lacks_something_begins_before_it() -> None:
+    """What the list has between messages that other branches share cannot be put there for this one alone."""
+    conversation = opened(talk("q1", "a1", "q2", "a2"))
+    ids = [entry.id or "" for entry in conversation.window.entries]
+    fork = conversation.branch.store.fork("c", behind=ids[2], head=False)
+    conversation.persistence.tip = ids[2]
+    conversation.branch.switch(fork)
+    conversation.follow(conversation.persistence.load())
+    rewriting.follow(conversation, talk("q1", "a1", "files", "ok", "q2"))
+    assert shown(conversation) == stored(conversation) == ["q1", "a1", "files", "ok", "q2"]
+    conversation.add(talk("", "another answer")[1:])
+    assert stored(conversation)[-1] == "another answer"
+    assert [text_of(row.message) for row in conversation.branch.store.messages("c", branch=1)][-1] == "a2"
+
+
 LONG = [message for n in range(60) for message in talk(f"question {n} " + "word " * 80, f"answer {n} " + "word " * 80)]
 
 

@@ -51,7 +51,10 @@ def follow(conversation: Conversation, listed: Sequence[Message]) -> None:
     said = [message for message in listed if not is_system(message)]
     changes = list(_changes(window, tail, said, folded=start > window.systems()))
     changes += _changes_of_head(window, [at for at in shown if at < start], said)
-    if changes:
+    inserted = next((change.at for change in changes if not change.replaces), None)
+    if inserted is not None and _is_fresh_fork(conversation):
+        _fork_earlier(conversation, changes, inserted)
+    elif changes:
         _carry_out(conversation, changes)
 
 
@@ -205,6 +208,30 @@ def _paired(window: Window, places: Sequence[int], said: Sequence[Message]) -> l
 def _is_cleared(entry: Entry, message: Message) -> bool:
     """Tell whether a tool's output only got shorter."""
     return entry.role == "tool" and len(text_of(message)) < len(text_of(entry.sources[0].message))
+
+
+def _is_fresh_fork(conversation: Conversation) -> bool:
+    """Tell whether nothing was said on a branch yet: all that it shows is of the branch that it was forked from."""
+    tip, branch = conversation.persistence.tip, conversation.branch
+    return bool(tip) and any(row.branch != branch.number for row in branch.get([tip]).values())
+
+
+def _fork_earlier(conversation: Conversation, changes: Sequence[_Change], at: int) -> None:
+    """Go on on a fork behind an entry, and say again what a list has behind it: a fork cannot change what it shares."""
+    window, persistence = conversation.window, conversation.persistence
+    replaced = {change.at: change.message for change in changes if change.replaces}
+    inserted: dict[int, list[Message]] = {}
+    for change in changes:
+        if not change.replaces:
+            inserted.setdefault(change.at, []).append(change.message)
+    start = window.systems() if at == _FRONT else at + 1
+    said = list(inserted.get(at, ()))
+    for place in range(start, len(window)):
+        said += [replaced.get(place, window.entries[place].message), *inserted.get(place, ())]
+    persistence.tip = "" if at == _FRONT else window.entries[at].id
+    persistence.fork_behind_tip()
+    conversation.change(start, [], WHY)
+    conversation.add(said)
 
 
 def _carry_out(conversation: Conversation, changes: Sequence[_Change]) -> None:
