@@ -9,7 +9,7 @@ DATA ?=
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test quick check bench soak docs clean
+.PHONY: help run test quick check bench clients soak docs clean
 
 help: ## Show this list
 	@grep -E '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 10
@@ -47,11 +47,14 @@ quick: $(VENV)/dev ## The tests that are not slow, in less than two minutes
 bench: $(VENV)/dev ## Figures; DATA=path also measures on real conversations
 	$(BIN)/python -m benchmarks $(if $(DATA),--data $(DATA))
 
+clients: $(VENV)/dev ## Install the agents people use, drive them through the gateway, and write their page
+	$(BIN)/python -m clients $(NAMES); status=$$?; $(BIN)/python -m docs.generate; exit $$status
+
 soak: $(VENV)/dev ## The long forms of the property and fault tests
-	LEPORELLO_SOAK=1 $(BIN)/python -m pytest -n 2 --timeout 7200 $$(grep -rl LEPORELLO_SOAK tests)
+	LEPORELLO_SOAK=1 $(BIN)/python -m pytest -n 2 --timeout 7200 $$(grep -rlE 'LEPORELLO_SOAK|^DATABASES' tests --include='test_*.py')
 
 docs: $(VENV)/dev ## Regenerate the generated pages
 	$(BIN)/python -m docs.generate
 
 clean: ## Remove the environment and caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -27,6 +27,9 @@ class Benchmark:
     shows: str
     data: str | None = None  # a folder below the data, "" for all of it
     needs_data: bool = False
+    module: str = ""  # where it is, when not in one of its name
+    options: tuple[str, ...] = ()
+    takes_encoder: bool = False
 
 
 BENCHMARKS = {
@@ -37,6 +40,7 @@ BENCHMARKS = {
     "extractive_summary": Benchmark(shows="a summary without a model, beside splitting words", data=""),
     "compress": Benchmark(shows="compress() at 100, 1,000 and 10,000 messages, beside hermes-agent 0.19.0"),
     "store": Benchmark(shows="append, ingest, disk and memory beside bare SQLite", data=""),
+    "postgres": Benchmark(shows="append, recognition, search and fold on PostgreSQL, beside SQLite"),
     "purge": Benchmark(shows="deleting in a large store, and how long a purge keeps others from writing"),
     "search": Benchmark(shows="latency and needles among 100,000 messages beside bare FTS5"),
     "lcm": Benchmark(shows="the lossless engine: a turn, a fold, prompts"),
@@ -47,9 +51,22 @@ BENCHMARKS = {
     "walk": Benchmark(shows="the files and functions that a plain turn and a fold cross, by package"),
     "startup": Benchmark(shows="start-up of the command line, beside a bare Python"),
     "gateway": Benchmark(shows="the gateway under load, beside calling the model server directly"),
+    "gateway_beside": Benchmark(shows="requests per second, latency and memory, beside LiteLLM's proxy"),
+    "gateway_streams": Benchmark(shows="streamed conversations of real clients: none splits, none hangs"),
     "gateway_tenants": Benchmark(shows="what two keys notice of a hostile third, beside being alone"),
+    "view": Benchmark(shows="the page at 1,000 and 100,000 messages"),
     "proof": Benchmark(shows="cost, needed later and probes of engines and baselines", data=""),
     "locomo": Benchmark(shows="natural-language recall, beside plain FTS5", data="locomo", needs_data=True),
+    "locomo_left_out": Benchmark(
+        shows="the same with weights chosen on the other conversations",
+        data="locomo",
+        needs_data=True,
+        module="locomo",
+        options=("--leave-one-out",),
+    ),
+    "locomo_vectors": Benchmark(
+        shows="what vectors of a sentence encoder would add", data="locomo", needs_data=True, takes_encoder=True
+    ),
     "memorybank": Benchmark(shows="recall in two languages, beside plain FTS5", data="memorybank", needs_data=True),
 }
 
@@ -58,6 +75,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help=f"which ones (default: all): {', '.join(BENCHMARKS)}")
     parser.add_argument("--data", type=Path, help="a folder of real conversations; never copied")
+    parser.add_argument("--encoder", type=Path, help="a folder with a sentence encoder, for locomo_vectors")
     parser.add_argument("--out", type=Path, default=Path("bench-results"), help="a folder (default: %(default)s)")
     parser.add_argument("--publish", action="store_true", help="make docs/benchmarks.md of this run, with `make docs`")
     arguments = parser.parse_args()
@@ -66,7 +84,7 @@ def main() -> int:
     results: dict[str, Result] = {}
     for name in arguments.names or BENCHMARKS:
         print(f"\n## {name}: {BENCHMARKS[name].shows}\n", flush=True)
-        results[name] = run(name, arguments.data)
+        results[name] = run(name, arguments.data, arguments.encoder)
     files = write(results, arguments.out)
     for file in files:
         print(f"wrote {file}")
@@ -75,7 +93,7 @@ def main() -> int:
     return 0 if all(result.met for result in results.values()) else 1
 
 
-def run(name: str, data: Path | None) -> Result:
+def run(name: str, data: Path | None, encoder: Path | None = None) -> Result:
     """Run one benchmark, and keep what it prints."""
     benchmark = BENCHMARKS[name]
     heard = Tee(sys.stdout)
@@ -86,8 +104,11 @@ def run(name: str, data: Path | None) -> Result:
             status = 0
         else:
             options = ["--data", str(data / benchmark.data)] if data and benchmark.data is not None else []
+            options += ["--encoder", str(encoder)] if encoder and benchmark.takes_encoder else []
             try:
-                status = int(import_module(f"benchmarks.{name}").main(options))
+                status = int(
+                    import_module(f"benchmarks.{benchmark.module or name}").main([*options, *benchmark.options])
+                )
             except Exception:  # noqa: BLE001 - one that breaks down does not take the others with it
                 print(f"broke down:\n\n```text\n{traceback.format_exc()}```")
                 status = 1

@@ -36,7 +36,7 @@ def words(random_: random.Random, length: int) -> str:
 
 
 def conversation(messages: int) -> list[Message]:
-    """Return so many messages, of 10 MB together: requests, calls, results and answers in turn."""
+    """Return this many messages, of 10 MB together: requests, calls, results and answers in turn."""
     random_ = random.Random(7)
     pool = [words(random_, SIZE // messages) for _ in range(60)]
     made: list[Message] = []

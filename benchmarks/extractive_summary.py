@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.digest import real
+from leporello.messages import Message
 from leporello.redact import redact_messages
 from leporello.summary.artifacts import collect
 from leporello.summary.extract import extract_summary
@@ -25,7 +26,7 @@ from leporello.tokens import count_text
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Messages = list[dict[str, Any]]
+Messages = list[Message]
 WORDS = "return the value of a module that reads config and writes the result into cache before test".split()  # noqa: SIM905 - reads better
 RUNS = 5
 

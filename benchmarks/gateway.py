@@ -6,6 +6,8 @@ so that both are measured in the same run. At the end the store is compared with
 
 Memory grows while the caches fill, and the conversations that are held ready; the second half of a run of some minutes
 shows what it does then. Conversations that are longer than the window (`--turns 60 --words 120`) are folded meanwhile.
+With `--dialects openai anthropic responses` the clients speak different APIs. With `--kills 50` the gateway is killed
+so often while they speak, and started again: a client whose answer did not come asks again.
 """
 
 from __future__ import annotations
@@ -14,7 +16,9 @@ import argparse
 import asyncio
 import json
 import os
+import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -28,12 +32,37 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
+from leporello.messages import text_of
 from leporello.store import open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 WINDOW = 16_000
+_TURN = 2  # messages
+_MOST_SECONDS = 300  # in which a gateway that was killed is there again
+_STARTING = 0.05  # seconds until a client asks a gateway again that is not there
+
+
+@dataclass(frozen=True, kw_only=True)
+class Api:
+    """How one API is asked, and where the text of its answer stands."""
+
+    path: str
+    history: str
+    text: Callable[[Any], str]
+    more: dict[str, Any] = field(default_factory=dict)
+
+
+APIS = {
+    "openai": Api(
+        path="/v1/chat/completions", history="messages", text=lambda body: body["choices"][0]["message"]["content"]
+    ),
+    "anthropic": Api(
+        path="/v1/messages", history="messages", text=lambda body: body["content"][0]["text"], more={"max_tokens": 900}
+    ),
+    "responses": Api(path="/v1/responses", history="input", text=lambda body: body["output"][0]["content"][0]["text"]),
+}
 
 
 @dataclass
@@ -46,6 +75,9 @@ class Load:
     talks: list[tuple[str, list[str]]] = field(default_factory=list)
     memory: list[tuple[float, float]] = field(default_factory=list)
     """When, in seconds, and how many MB the gateway had then."""
+    kills: int = 0
+    repeated: int = 0
+    """How many requests were asked again."""
     cpu: tuple[float, float] = (0.0, 0.0)
     """Seconds of the processor, of the gateway and of the model server for the same requests."""
 
@@ -61,18 +93,41 @@ def measure(options: argparse.Namespace) -> tuple[Load, list[str]]:
     """Run the load; returns what the clients saw, and what is wrong in the store afterwards."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        model = stack.enter_context(_process(["-m", "leporello.testing.model_server"], {}))
+        model = stack.enter_context(started(["-m", "leporello.testing.model_server"]))
         address = model.line.split()[3]
         config = folder / "config.yaml"
-        config.write_text(json.dumps(_settings(address)), encoding="utf-8")
-        command = ["-m", "leporello", "serve", "--port", "0", "--config", str(config), "--store", str(folder / "a.db")]
-        gateway = stack.enter_context(_process(command, {"LEPORELLO_HOME": str(folder)}))
-        before = gateway.cpu_seconds(), model.cpu_seconds()
+        config.write_text(json.dumps(gateway_settings(address)), encoding="utf-8")
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = str(free.getsockname()[1])
+        command = ["-m", "leporello", "serve", "--port", port, "--config", str(config), "--store", str(folder / "a.db")]
+        gateway = Gateway(command, {"LEPORELLO_HOME": str(folder)})
+        stack.callback(gateway.close)
+        before = gateway.running.cpu_seconds(), model.cpu_seconds()
         load = asyncio.run(_load(options, address, gateway))
-        load.cpu = gateway.cpu_seconds() - before[0], (model.cpu_seconds() - before[1]) / 2
-        gateway.process.send_signal(signal.SIGTERM)
-        gateway.process.wait(120)
-        return load, compare(folder / "a.db", load.talks)
+        if not options.kills:
+            load.cpu = gateway.running.cpu_seconds() - before[0], (model.cpu_seconds() - before[1]) / 2
+        gateway.running.process.send_signal(signal.SIGTERM)
+        gateway.running.process.wait(120)
+        return load, compare(folder / "a.db", load.talks, killed=bool(options.kills))
+
+
+class Gateway:
+    """A gateway on one port that can be killed and started again."""
+
+    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        self._command = command
+        self._environment = environment
+        self._stack = ExitStack()
+        self.start()
+
+    def start(self) -> None:
+        """Start it, and wait until it is ready."""
+        self.running = self._stack.enter_context(started(self._command, self._environment))
+        self.address = self.running.line.split()[3]
+
+    def close(self) -> None:
+        """End it, as a kill does."""
+        self._stack.close()
 
 
 def size(argv: list[str] | None) -> argparse.Namespace:
@@ -82,13 +137,16 @@ def size(argv: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=15.0, help="how long new ones are begun")
     parser.add_argument("--turns", type=int, default=8, help="how long each is")
     parser.add_argument("--words", type=int, default=40, help="how long a message is")
+    parser.add_argument("--dialects", nargs="*", choices=APIS, default=["openai"], help="which APIs the clients speak")
+    parser.add_argument("--kills", type=int, default=0, help="how often the gateway is killed meanwhile")
     return parser.parse_args(argv)
 
 
-def _settings(address: str) -> dict[str, Any]:
-    one = {"base_url": f"{address}/v1", "api_key_env": "GATEWAY_BENCHMARK_KEY"}
-    limits = {"concurrency": 10_000}
-    return {"windows": {"m": WINDOW}, "gateway": {"upstreams": {"openai": one}, "limits": limits}}
+def gateway_settings(address: str, window: int = WINDOW) -> dict[str, Any]:
+    """Return a configuration of a gateway to a model server."""
+    key = {"api_key_env": "GATEWAY_BENCHMARK_KEY"}
+    upstreams = {"openai": {"base_url": f"{address}/v1", **key}, "anthropic": {"base_url": address, **key}}
+    return {"windows": {"m": window}, "gateway": {"upstreams": upstreams, "limits": {"concurrency": 10_000}}}
 
 
 @dataclass
@@ -119,8 +177,9 @@ def _megabytes(pid: str) -> float:
 
 
 @contextmanager
-def _process(arguments: list[str], environment: dict[str, str]) -> Iterator[Running]:
-    given = {**os.environ, "GATEWAY_BENCHMARK_KEY": "benchmark", **environment}
+def started(arguments: list[str], environment: dict[str, str] | None = None) -> Iterator[Running]:
+    """Run a Python program in a process of its own, which has printed that it is ready."""
+    given = {**os.environ, "GATEWAY_BENCHMARK_KEY": "benchmark", **(environment or {})}
     process = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.PIPE, text=True, env=given)
     try:
         assert process.stdout is not None
@@ -132,25 +191,41 @@ def _process(arguments: list[str], environment: dict[str, str]) -> Iterator[Runn
         process.stdout.close()
 
 
-async def _load(options: argparse.Namespace, direct: str, gateway: Running) -> Load:
+async def _load(options: argparse.Namespace, direct: str, gateway: Gateway) -> Load:
     load = Load()
     until = time.monotonic() + options.seconds
     limits = httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=2)
     async with httpx2.AsyncClient(limits=limits, timeout=120, headers={"authorization": "Bearer x"}) as client:
         watching = asyncio.ensure_future(_watch(gateway, load))
+        killing = asyncio.ensure_future(_kill(options, gateway, load))
+
+        def is_over() -> bool:
+            return time.monotonic() >= until and killing.done()
+
         clients = (
-            _client(options, client, number, direct, gateway, until, load) for number in range(options.conversations)
+            _client(options, client, number, direct, gateway, is_over, load) for number in range(options.conversations)
         )
         await asyncio.gather(*clients)
         watching.cancel()
+        await killing
     return load
 
 
-async def _watch(gateway: Running, load: Load) -> None:
-    started = time.monotonic()
+async def _watch(gateway: Gateway, load: Load) -> None:
+    begun = time.monotonic()
     while True:
-        load.memory.append((time.monotonic() - started, gateway.megabytes()))
+        load.memory.append((time.monotonic() - begun, gateway.running.megabytes()))
         await asyncio.sleep(1)
+
+
+async def _kill(options: argparse.Namespace, gateway: Gateway, load: Load) -> None:
+    """Kill the gateway at moments that chance decides, and start it again."""
+    chance = random.Random(7)
+    for _ in range(options.kills):
+        await asyncio.sleep(chance.uniform(0.5, 1.5) * options.seconds / options.kills)
+        gateway.close()
+        load.kills += 1
+        await asyncio.to_thread(gateway.start)
 
 
 async def _client(
@@ -158,29 +233,45 @@ async def _client(
     client: httpx2.AsyncClient,
     number: int,
     direct: str,
-    gateway: Running,
-    until: float,
+    gateway: Gateway,
+    is_over: Callable[[], bool],
     load: Load,
 ) -> None:
     """Hold one conversation after the other."""
-    address, held = gateway.line.split()[3], 0
-    while time.monotonic() < until:
+    api, held = APIS[options.dialects[number % len(options.dialects)]], 0
+    while not is_over():
         talk: list[dict[str, Any]] = []
         name = ""
         for turn in range(options.turns):
             words = " ".join(f"w{number}-{held}-{turn}-{word}" for word in range(options.words))
             talk.append({"role": "user", "content": words})
-            body = {"model": "m", "messages": talk}
+            body = {"model": "m", api.history: talk, **api.more}
             try:
-                await _ask(client, f"{direct}/v1/chat/completions", body, load.direct)
-                answer = await _ask(client, f"{address}/v1/chat/completions", body, load.through)
+                if not options.kills:
+                    await _ask(client, f"{direct}{api.path}", body, load.direct)
+                answer = await _ask_again(options, client, f"{gateway.address}{api.path}", body, load)
             except (httpx2.HTTPError, ValueError) as error:
                 load.errors.append(f"{error!r} of {getattr(error, '_request', None)}")
                 return
             name = answer.headers["x-leporello-session"]
-            talk.append(answer.json()["choices"][0]["message"])
+            talk.append({"role": "assistant", "content": api.text(answer.json())})
         load.talks.append((name, [str(message["content"]) for message in talk]))
         held += 1
+
+
+async def _ask_again(
+    options: argparse.Namespace, client: httpx2.AsyncClient, url: str, body: Any, load: Load
+) -> httpx2.Response:
+    """Ask until an answer comes, if the gateway is killed now and then."""
+    until = time.monotonic() + _MOST_SECONDS
+    while True:
+        try:
+            return await _ask(client, url, body, load.through)
+        except httpx2.TransportError:
+            if not options.kills or time.monotonic() > until:
+                raise
+            load.repeated += 1
+            await asyncio.sleep(_STARTING)
 
 
 async def _ask(client: httpx2.AsyncClient, url: str, body: Any, times: list[float]) -> httpx2.Response:
@@ -191,24 +282,38 @@ async def _ask(client: httpx2.AsyncClient, url: str, body: Any, times: list[floa
     return answer
 
 
-def compare(path: Path, talks: list[tuple[str, list[str]]]) -> list[str]:
-    """Return what the store has not, has twice, or has in another place."""
+def compare(path: Path, talks: list[tuple[str, list[str]]], *, killed: bool = False) -> list[str]:
+    """Return what the store has not, has twice, or has in another place.
+
+    After a kill a first request may stand alone, or with an answer that its client never got, or not even that is
+    stored of its conversation: it has no name to be recognised by when it is asked again.
+    """
     store = open_store(path)
     try:
         known = {info.key for info in store.conversations()}
         wrong = [f"{name}: not the one that was sent" for name, talk in talks if _texts(store, name) != talk]
         extra = known - {name for name, _ in talks}
+        first = {talk[0] for _, talk in talks}
+        extra -= {
+            name
+            for name in extra
+            if killed and len(told := _texts(store, name)) <= _TURN and first.issuperset(told[:1])
+        }
         return wrong + [f"{name}: nobody sent it" for name in extra]
     finally:
         store.close()
 
 
 def _texts(store: Any, name: str) -> list[str]:
-    return [str(row.message["content"]) for row in store.messages(name)]
+    return [text_of(row.message) for row in store.messages(name)]
 
 
 def _report(options: argparse.Namespace, load: Load, wrong: list[str]) -> None:
     print(f"{options.conversations} conversations at once, {len(load.talks)} of {options.turns} turns held")
+    print(f"errors: {len(load.errors)} {load.errors[:3]}; lost, doubled or moved: {len(wrong)} {wrong[:3]}")
+    if options.kills:
+        print(f"killed {load.kills} times; {len(load.through)} answers, {load.repeated} requests asked again")
+        return
     print(f"{'':24}{'direct':>10}{'gateway':>10}{'ratio':>8}")
     for label, of in (("p50, ms", median), ("p99, ms", _p99)):
         direct, through = of(load.direct) * 1000, of(load.through) * 1000
@@ -219,7 +324,6 @@ def _report(options: argparse.Namespace, load: Load, wrong: list[str]) -> None:
     print(f"{'processor, ms':24}{model:>10.1f}{gateway:>10.1f}{gateway / model:>8.2f}")
     print(f"memory, MB: {' '.join(f'{level:.0f}' for level in curve(load.memory))}, in eighths of the run")
     print(f"growth in the second half: {growth(load.memory):+.1%}")
-    print(f"errors: {len(load.errors)} {load.errors[:3]}; lost, doubled or moved: {len(wrong)} {wrong[:3]}")
 
 
 def curve(memory: list[tuple[float, float]], parts: int = 8) -> list[float]:

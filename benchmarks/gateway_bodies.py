@@ -14,7 +14,7 @@ OPENAI, ANTHROPIC = "/v1/chat/completions", "/v1/messages"
 
 
 def bodies(size: int) -> dict[str, tuple[str, bytes]]:
-    """Return hostile bodies of about so many bytes, or as long as another limit allows: the path and the bytes."""
+    """Return hostile bodies of about this many bytes, or as long as another limit allows: the path and the bytes."""
     made = {name: (OPENAI, _body(make(size))) for name, make in _MESSAGES.items()}
     made |= {name: (OPENAI, make(size)) for name, make in _BYTES.items()}
     blocks = [{"type": "tool_result", "tool_use_id": f"c{n}", "content": "r"} for n in range(min(9_000, size // 80))]

@@ -25,7 +25,7 @@ from typing import Any
 
 import httpx2
 
-from benchmarks.gateway import Running, _p99, _process
+from benchmarks.gateway import Running, _p99, started
 from benchmarks.gateway_bodies import OPENAI, bodies
 from leporello.gateway.keys import hashed
 from leporello.gateway.lag import Lag
@@ -97,11 +97,11 @@ def measure(options: argparse.Namespace) -> tuple[Seen, list[str]]:
     """Run it; returns what the two keys saw, and what of theirs is not in the store afterwards."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        provider = stack.enter_context(_process(["-m", "benchmarks.gateway_tenants", "--role", "provider"], {}))
+        provider = stack.enter_context(started(["-m", "benchmarks.gateway_tenants", "--role", "provider"], {}))
         config = folder / "config.yaml"
         config.write_text(json.dumps(_settings(provider.line.strip())), encoding="utf-8")
         command = ["-m", "leporello", "serve", "--port", "0", "--config", str(config), "--store", str(folder / "a.db")]
-        gateway = stack.enter_context(_process(command, {"LEPORELLO_HOME": str(folder)}))
+        gateway = stack.enter_context(started(command, {"LEPORELLO_HOME": str(folder)}))
         seen = asyncio.run(_phases(options, gateway))
         gateway.process.send_signal(signal.SIGTERM)
         gateway.process.wait(300)

@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING
 from benchmarks.compress import SUMMARY, conversation
 from leporello import LCMEngine
 from leporello.lcm import verify
-from leporello.lcm.background import Later
 from leporello.llm import Completion
+from leporello.testing.manual_executor import ManualExecutor
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Stub:
 
 def storing(folder: Path, length: int, clock: Callable[[], float]) -> float:
     """Return the median milliseconds that storing one more turn of a history of this length takes."""
-    engine = LCMEngine(WINDOW, store=folder / f"turns-{length}.db", executor=Later())
+    engine = LCMEngine(WINDOW, store=folder / f"turns-{length}.db", executor=ManualExecutor())
     engine.on_session_start("bench")
     history = conversation("files", length + 6 * TURNS)
     messages = history[: -6 * TURNS]
@@ -80,7 +80,7 @@ def folding(length: int, clock: Callable[[], float], *, model: bool) -> tuple[fl
     engine = LCMEngine(WINDOW, llm=llm if model else None, config={"background": False})
     engine.on_event = lambda _: None
     engine.on_session_start("bench")
-    messages = [*conversation("files", length), {"role": "user", "content": "Go on."}]
+    messages: list[Message] = [*conversation("files", length), {"role": "user", "content": "Go on."}]
     tokens = count_messages(messages)
     started = clock()
     engine.should_compress_preflight(messages)
@@ -95,7 +95,7 @@ def folding(length: int, clock: Callable[[], float], *, model: bool) -> tuple[fl
 
 def swapping(folder: Path, length: int, clock: Callable[[], float]) -> tuple[list[float], list[float]]:
     """Return the milliseconds of every turn and of every `compress()` in a conversation that grows to this length."""
-    background = Later()
+    background = ManualExecutor()
     engine = LCMEngine(WINDOW, llm=Stub(LEAF_SUMMARY), store=folder / f"folds-{length}.db", executor=background)
     engine.on_event = lambda _: None
     engine.on_session_start("bench")

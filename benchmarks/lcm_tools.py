@@ -19,9 +19,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leporello import LCMEngine
-from leporello.lcm.background import Later
-from leporello.store import FOLD, Cover, Node, Request, Window
+from leporello.store import FOLD, Cover, JournalRow, Node, StoredWindow, WindowItem
 from leporello.store.records import Artifact
+from leporello.testing.manual_executor import ManualExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -56,7 +56,7 @@ def main(argv: list[str] | None = None) -> int:
 
 def measured(path: Path, length: int) -> dict[str, float]:
     """Return the milliseconds of every tool in a conversation of this length."""
-    engine = LCMEngine(200_000, store=path, executor=Later())
+    engine = LCMEngine(200_000, store=path, executor=ManualExecutor())
     engine.on_event = lambda _: None
     engine.on_session_start("bench")
     top, leaf = build(engine.store, "bench", length)
@@ -99,18 +99,18 @@ def build(store: Store, conversation: str, length: int) -> tuple[str, str]:
         groups = [level[at : at + FAN_IN] for at in range(0, len(level), FAN_IN)]
         level = store.add_nodes(conversation, [_over(group) for group in groups])
         every += level
-    items = [{"n": node.id} for node in level]
+    items: list[WindowItem] = [{"n": node.id} for node in level]
     items += [{"m": f"m{number}"} for number in range(folded + 1, length + 1)]
     report = {"tokens_before": 150_000, "tokens_after": 40_000, "model_calls": 0}
     for number in range(length // FOLDED_EVERY):
         last = number == length // FOLDED_EVERY - 1
         for _ in range(FOLDED_EVERY // 4):
-            row = Request(reason="request", keep=len(items), added=(), usage={"prompt_tokens": 100}, cost_usd=0.001)
+            row = JournalRow(reason="request", keep=len(items), added=(), usage={"prompt_tokens": 100}, cost_usd=0.001)
             store.record_request(conversation, row)
         store.save_window(
             conversation,
-            Window(version=number, items=tuple(items[number % 7 :] if not last else items)),
-            Request(reason=FOLD, keep=0, added=(), cost_usd=0.01, report=report),
+            StoredWindow(version=number, items=tuple(items[number % 7 :] if not last else items)),
+            JournalRow(reason=FOLD, keep=0, added=(), cost_usd=0.01, report=report),
             used=[node.id for node in every] if last else (),
         )
     for start in range(1, length + 1, BATCH):

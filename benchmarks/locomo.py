@@ -32,12 +32,15 @@ from typing import TYPE_CHECKING, Any
 from leporello import LCMEngine
 from leporello.store import SearchFilter, open_store
 from leporello.store.search import rank, search
+from leporello.store.search.answer import Asked, answered
+from leporello.store.search.query import Query, parse
 from leporello.store.search.words import STOP_WORDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from leporello.messages import Message
+    from leporello.store.records import Candidate
 
 TURN_BAR, SESSION_BAR = 0.80, 0.95
 STORED, FOLDED = "leporello", "leporello, folded, lcm_grep"
@@ -108,7 +111,7 @@ def _turns(raw: dict[str, Any]) -> Iterator[Turn]:
     for session in sessions:
         start = datetime.strptime(raw[f"session_{session}_date_time"], "%I:%M %p on %d %B, %Y").replace(tzinfo=UTC)
         for index, turn in enumerate(raw[f"session_{session}"]):
-            message = {
+            message: Message = {
                 "role": "user" if turn["speaker"] == first else "assistant",
                 "name": turn["speaker"],
                 "content": turn["text"],
@@ -134,6 +137,29 @@ def stored(conversation: Conversation) -> Callable[[str], list[Turn]]:
 
     def find(question: str) -> list[Turn]:
         return [by_id[hit.id] for hit in search(store, question, filter=scope, limit=_DEPTH).hits]
+
+    return find
+
+
+def read_once(conversation: Conversation) -> Callable[[str], list[Turn]]:
+    """Search as `stored` does; the candidates of a question are read once and ranked anew every time."""
+    store = open_store(":memory:")
+    store.ensure(conversation.name)
+    ids = store.append(conversation.name, [turn.message for turn in conversation.turns])
+    by_id = dict(zip(ids, conversation.turns, strict=True))
+    newest, scope = store.term_counts([])[0], SearchFilter(conversation=conversation.name)
+    known: dict[str, tuple[Query, list[Candidate], rank.Statistics]] = {}
+
+    def find(question: str) -> list[Turn]:
+        if question not in known:
+            query = parse(question)
+            words = [part for unit in query.content for part in unit.split(" ")]
+            messages, counts = store.term_counts(words, newest=newest)
+            hits = answered(Asked(store=store, query=query, filter=scope, newest=newest)).hits
+            statistics = rank.Statistics(messages=messages, counts=counts)
+            known[question] = query, [hit.candidate for hit in hits], statistics
+        query, candidates, statistics = known[question]
+        return [by_id[hit.candidate.id] for hit in rank.ranked(query, candidates, statistics, question=True)][:_DEPTH]
 
     return find
 
@@ -221,22 +247,24 @@ def main(argv: list[str] | None = None) -> int:
 
 def left_out(talks: list[Conversation]) -> int:
     """Print what each conversation gets with the weights that are best for the others; tell if the bars are met."""
-    finds = {talk.name: stored(talk) for talk in talks}
-    tallies = {weights: {talk.name: weighed(talk, finds[talk.name], weights) for talk in talks} for weights in GRID}
-    total = Tally()
-    print(f"{'conversation':14} {'circle':>7} {'sitting':>8} {'named':>8} {'turns':>7} {'sessions':>9}")
-    for talk in talks:
-        others = [other.name for other in talks if other is not talk]
-        best = max(GRID, key=lambda weights: _worth([tallies[weights][name] for name in others]))
-        found = tallies[best][talk.name]
-        total = _added(total, found)
-        print(
-            f"{talk.name:14} {best[0]:7.2f} {best[1]:8.2f} {best[2]:8.2f} {found.row()[0]:7.3f} {found.row()[1]:9.3f}"
-        )
-    turns, sessions, _ = total.row()
-    print(f"{'total':14} {'':25} {turns:7.3f} {sessions:9.3f}")
-    print(f"{'bar':14} {'':25} {LEFT_OUT_BARS[0]:7.3f} {LEFT_OUT_BARS[1]:9.3f}")
+    finds = {talk.name: read_once(talk) for talk in talks}
+    tallies = {weights: [weighed(talk, finds[talk.name], weights) for talk in talks] for weights in GRID}
+    found = best_of_others(tallies)
+    print(f"{'conversation':14} {'turns':>7} {'sessions':>9}")
+    for name, tally in [*zip((talk.name for talk in talks), found, strict=True), ("total", added(*found))]:
+        print(f"{name:14} {tally.row()[0]:7.3f} {tally.row()[1]:9.3f}")
+    print(f"{'bar':14} {LEFT_OUT_BARS[0]:7.3f} {LEFT_OUT_BARS[1]:9.3f}")
+    turns, sessions, _ = added(*found).row()
     return 0 if turns >= LEFT_OUT_BARS[0] and sessions >= LEFT_OUT_BARS[1] else 1
+
+
+def best_of_others(tallies: dict[Any, list[Tally]]) -> list[Tally]:
+    """Return what each conversation has with the weights that are best for the others; `tallies` are by weights."""
+    found = []
+    for talk in range(len(next(iter(tallies.values())))):
+        best = max(tallies.values(), key=lambda by_talk: worth(by_talk[:talk] + by_talk[talk + 1 :]))
+        found.append(best[talk])
+    return found
 
 
 def weighed(talk: Conversation, find: Callable[[str], list[Turn]], weights: tuple[float, float, float]) -> Tally:
@@ -255,12 +283,14 @@ def _weigh(circles: dict[int, float], sitting: float, named: float) -> None:
     vars(rank).update(SITTING=sitting, SPEAKER=named, DATE=named)
 
 
-def _worth(tallies: list[Tally]) -> float:
-    turns, sessions, _ = _added(*tallies).row()
+def worth(tallies: list[Tally]) -> float:
+    """Return the sum of both shares, by which weights are chosen."""
+    turns, sessions, _ = added(*tallies).row()
     return turns + sessions
 
 
-def _added(*tallies: Tally) -> Tally:
+def added(*tallies: Tally) -> Tally:
+    """Return what was found in several conversations together."""
     total = Tally()
     for tally in tallies:
         total.turns += tally.turns
@@ -270,7 +300,7 @@ def _added(*tallies: Tally) -> Tally:
 
 
 def _figures(by_name: dict[str, Tally]) -> dict[str, tuple[float, float, float]]:
-    total = _added(*by_name.values())
+    total = added(*by_name.values())
     return {**{name: tally.row() for name, tally in by_name.items()}, "total": total.row()}
 
 

@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leporello.proof import Figures, Settings, joined, replay_all
+from leporello.proof import Figures, ReplaySettings, joined, replay_all
 from leporello.testing.coding_session import coding_session
 from leporello.transcripts import Transcript, read_transcripts
 
@@ -73,7 +73,7 @@ def generated(tokens: int, seed: int) -> Transcript:
 
 
 def replayed(transcripts: Iterable[Transcript], window: int, engines: Sequence[str] = ENGINES) -> Figures:
-    settings = Settings(model=MODEL, window=window)
+    settings = ReplaySettings(model=MODEL, window=window)
     return replay_all(transcripts, engines, settings, jobs=os.cpu_count() or 1)
 
 

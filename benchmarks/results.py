@@ -9,9 +9,10 @@ import re
 import sqlite3
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from benchmarks.peers import version_of
 
 _TABLE = re.compile(r"^\| ?---", re.MULTILINE)
 PUBLISHED = Path(__file__).parents[1] / "docs" / "benchmarks.json"
@@ -35,6 +36,11 @@ CAVEATS = """\
   file again or calling a recall tool is not priced.
 - LoCoMo has wrong gold answers (99 of 1,540 by one audit). What is measured on it is retrieval: whether the turns that
   the data set names as evidence are among the hits. It is not the accuracy of answers, and is not called so.
+- A question is compared with messages by its words, not by its meaning. `locomo_left_out` is what carries over to a
+  conversation that nobody looked at. `locomo_vectors` ranks the same hits with a sentence encoder: the search has no
+  vectors because they add less than they cost. With some hundreds of questions a difference of a point may be chance.
+- Probes by cue are asked with whole words from the nearest lines. Pages before 18 November 2026 took pieces of words
+  and lines from further off; their figures by cue are not comparable.
 """
 
 
@@ -56,12 +62,7 @@ def write(results: dict[str, Result], folder: Path) -> list[Path]:
 
 def machine() -> dict[str, str]:
     """Say what the run was made on, and which peers were there."""
-    found = {}
-    for peer in PEERS:
-        try:
-            found[peer] = version(peer)
-        except PackageNotFoundError:
-            found[peer] = "not installed"
+    found = {peer: version_of(peer) or "not installed" for peer in PEERS}
     cores = str(os.cpu_count() or "?")
     return {"python": platform.python_version(), "sqlite": sqlite3.sqlite_version, "cores": cores, **found}
 

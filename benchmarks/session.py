@@ -26,13 +26,15 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks.compress import conversation
 from leporello import LCMEngine
-from leporello.lcm.background import Later
+from leporello.messages.codes import DIALECTS
 from leporello.session import Session, tool_result
-from leporello.store import Request, open_store
+from leporello.store import JournalRow, open_store
+from leporello.testing.manual_executor import ManualExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from leporello.messages import Dialect, Message
     from leporello.session import ToolCall
 
 LENGTHS = (1_000, 10_000)
@@ -87,9 +89,9 @@ class Turn:
 class Loop:
     """An agent's loop around a session with a history behind it."""
 
-    def __init__(self, folder: Path, engine: str, dialect: str, length: int) -> None:
+    def __init__(self, folder: Path, engine: str, dialect: Dialect, length: int) -> None:
         self.dialect = dialect
-        self.later = Later()
+        self.later = ManualExecutor()
         self.store = open_store(folder / f"{engine}-{dialect}-{length}.db")
         lossless = LCMEngine(WINDOW, store=self.store, executor=self.later, config=SETTINGS)
         self.session = Session.open(
@@ -138,7 +140,7 @@ class Loop:
         asked = {"role": "user", "content": OUTPUT} if form == QUESTION else tool_result(f"call_{number - 1}", OUTPUT)
         self.store.append("bare", [asked])
         self.store.append("bare", [said(number, form)])
-        self.store.record_request("bare", Request(reason="request", keep=0, added=({"m": "m1"}, {"m": "m2"})))
+        self.store.record_request("bare", JournalRow(reason="request", keep=0, added=({"m": "m1"}, {"m": "m2"})))
 
     def close(self) -> None:
         """Close the session and its store."""
@@ -146,11 +148,11 @@ class Loop:
         self.store.close()
 
 
-def said(number: int, form: str) -> dict[str, Any]:
+def said(number: int, form: str) -> Message:
     """Return a model's answer as a message: one call of a tool, or only text."""
     function = {"name": "read_file", "arguments": f'{{"path": "log/{number}.txt"}}'}
     call = {"id": f"call_{number}", "type": "function", "function": function}
-    answer = {"role": "assistant", "content": f"I read log {number}."}
+    answer: Message = {"role": "assistant", "content": f"I read log {number}."}
     return answer if form == QUESTION else {**answer, "tool_calls": [call]}
 
 
@@ -168,7 +170,7 @@ def from_claude(number: int, form: str) -> dict[str, Any]:
     return {"type": "message", "role": "assistant", "content": content, "usage": usage, "stop_reason": reason}
 
 
-def measured(folder: Path, engine: str, dialect: str, length: int) -> dict[str, list[Turn]]:
+def measured(folder: Path, engine: str, dialect: Dialect, length: int) -> dict[str, list[Turn]]:
     """Measure turns of each form behind a history of this length."""
     loop = Loop(folder, engine, dialect, length)
     turns = {}
@@ -207,7 +209,7 @@ def main(argv: list[str] | None = None) -> int:
     print("|---" * 13 + "|")
     missed = False
     with tempfile.TemporaryDirectory() as folder:
-        for engine, dialect in product(("compressor", "lcm"), ("openai", "anthropic")):
+        for engine, dialect in product(("compressor", "lcm"), DIALECTS):
             shortest: dict[str, float] = {}
             for length in lengths:
                 for form, turns in measured(Path(folder), engine, dialect, length).items():

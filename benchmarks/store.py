@@ -21,10 +21,10 @@ from statistics import median
 from time import process_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from leporello.store.relational.writing import INSERT_MESSAGE, NewRow, columns_of, prepare
 from leporello.store.search.prepare import FTS_DDL, prepared_text
 from leporello.store.sqlite import SQLiteStore
 from leporello.store.sqlite.index import row_text
-from leporello.store.sqlite.writing import INSERT_MESSAGE, NewRow, columns_of, prepare
 from leporello.testing.conversations import conversation
 
 if TYPE_CHECKING:

@@ -26,11 +26,11 @@ from leporello.caching.providers import rules_of
 from leporello.caching.simulate import Block, ProviderCache
 from leporello.caching.system_and_3 import places
 from leporello.config.model import Lcm
-from leporello.lcm.background import Later
 from leporello.lcm.threshold import MOST_OF_WINDOW
 from leporello.llm import Completion
 from leporello.messages import fingerprint
 from leporello.prices import price_of
+from leporello.testing.manual_executor import ManualExecutor
 from leporello.tokens import count_message, count_messages
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ BAR = 1.05
 
 
 def words(rng: random.Random, tokens: int) -> str:
-    """Return a text of about so many tokens."""
+    """Return a text of about this many tokens."""
     line = " ".join(rng.choices(NOUNS + VERBS, k=max(1, int(tokens * 0.88))))
     return line[:1].upper() + line[1:] + "."
 
@@ -165,7 +165,7 @@ class Provider:
 
 def drive(growth: int, turns: int, window: int, tools: int = TOOLS_TOKENS, **settings: Any) -> Bill:
     """Run a session with these settings of the engine and return its bill."""
-    provider, llm, background, bill = Provider(tools), Summariser(), Later(), Bill()
+    provider, llm, background, bill = Provider(tools), Summariser(), ManualExecutor(), Bill()
     engine = LCMEngine(0, llm=llm, executor=background, config=settings)
     engine.on_event = lambda _: None
     engine.on_session_start("bench")
@@ -201,7 +201,7 @@ def sweep(growth: int, turns: int, window: int, tools: int, *, shares: bool) -> 
 
 
 def as_much_in_view(times: float) -> dict[str, float]:
-    """Return the shares of a threshold that are as many tokens as those of one so many times as large."""
+    """Return the shares of a threshold that are as many tokens as those of one `times` as large."""
     defaults = Lcm()
     shares = ("tail", "masked_zone", "summary_share")
     return {name: getattr(defaults, name) * times for name in shares}

@@ -24,8 +24,8 @@ from unittest.mock import patch
 import leporello
 from benchmarks.compress import conversation
 from leporello import LCMEngine, Session
-from leporello.lcm.background import Later
 from leporello.store import open_store
+from leporello.testing.manual_executor import ManualExecutor
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -81,7 +81,7 @@ def turn(engine: str, turns: int = TURNS) -> Walk:
 def opened(engine: str) -> Iterator[Callable[[], None]]:
     """Open a session, and give a function that goes through a turn with what it leaves for the background."""
     with tempfile.TemporaryDirectory() as folder:
-        store, later = open_store(Path(folder) / "store.db"), Later()
+        store, later = open_store(Path(folder) / "store.db"), ManualExecutor()
         lossless = LCMEngine(WINDOW, store=store, executor=later)
         chosen = lossless if engine == "lcm" else engine
         with patch("leporello.session.factory.with_spans", lambda sink: sink):
@@ -105,7 +105,7 @@ def opened(engine: str) -> Iterator[Callable[[], None]]:
 def fold() -> Walk:
     """Return what one `compress()` of the lossless engine crosses, in a conversation that was folded before."""
     with tempfile.TemporaryDirectory() as folder:
-        later = Later()
+        later = ManualExecutor()
         engine = LCMEngine(WINDOW // 10, store=Path(folder) / "store.db", executor=later)
         engine.on_event = lambda _: None
         engine.on_session_start("walk")

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.results import PUBLISHED, markdown
+from docs import public_names
 
+from clients import results as client_results
 from leporello.config.fields import Key, keys
 from leporello.config.keys import VARIABLES
 from leporello.config.layout import inline
@@ -140,9 +142,16 @@ def benchmarks() -> str:
     return markdown(json.loads(PUBLISHED.read_text("utf-8")))
 
 
+def clients() -> str:
+    """Return the page of the clients that were driven through the gateway."""
+    return client_results.markdown(json.loads(client_results.PUBLISHED.read_text("utf-8")))
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "benchmarks.md": benchmarks,
+    "reference/clients.md": clients,
     "reference/configuration.md": configuration,
+    "reference/public-names.md": public_names.page,
 }
 
 

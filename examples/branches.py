@@ -64,18 +64,18 @@ def main() -> None:
         answer = session.store.newest(session.id)
         with session.fork(before=answer) as again:  # the same question, another answer: this branch is the head now
             sent = ask(client, again)
-            print(f"asked again: {text_of(again.window[-1])}")
+            print(f"asked again: {again.answer}")
             print(f"  the request begins with all {len(cached)} messages of the one before: {sent == cached}")
 
             with again.fork(head=False) as aside:  # something about the conversation that is no part of it
                 aside.add({"role": "user", "content": "Suggest a title."})
                 ask(client, aside)
-                print(f"asked aside: {text_of(aside.window[-1])}")
+                print(f"asked aside: {aside.answer}")
 
             again.undo()  # the question and its answer stay on the branch that is left
             again.add({"role": "user", "content": "Who is on duty tonight?"})
             ask(client, again)
-            print(f"asked instead: {text_of(again.window[-1])}")
+            print(f"asked instead: {again.answer}")
             show(again)
             stored = sum(1 for _ in again.store.messages("harbour", superseded=True))
             print(f"{stored} messages stored, {again.usage().compactions - folds} more compactions")

@@ -7,7 +7,7 @@ provider instead.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from openai import OpenAI
 
@@ -56,7 +56,7 @@ def main() -> None:
             if answer.usage:
                 engine.update_from_response(answer.usage.model_dump())
             message = answer.choices[0].message
-            messages.append(message.model_dump(exclude_none=True))
+            messages.append(cast("Message", message.model_dump(exclude_none=True)))
             if not message.tool_calls:
                 break
             for call in message.tool_calls:

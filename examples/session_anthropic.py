@@ -54,7 +54,7 @@ def main() -> None:
             for call in session.record(response):
                 session.add(tool_result(call, run(call)))
         usage = session.usage()
-        print(session.window[-1]["content"][-1]["text"])
+        print(session.answer)
         print(
             f"{usage.conversation.requests} requests, {usage.compactions} compactions, "
             f"{usage.conversation.cache_share:.0%} from the cache, ${usage.conversation.cost_usd:.2f}"

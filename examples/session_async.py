@@ -23,7 +23,7 @@ async def talk(name: str, client: AsyncOpenAI) -> str:
             while not session.done:
                 request = await session.request()
                 await session.record(await client.chat.completions.create(model="any", **request))
-        return str(session.window[-1]["content"])
+        return session.answer
 
 
 async def main() -> None:

@@ -47,7 +47,7 @@ def main() -> None:
             for call in session.record(response):
                 session.add(tool_result(call, run(call)))
         usage = session.usage()
-        print(session.window[-1]["content"])
+        print(session.answer)
         print(f"{usage.conversation.requests} requests, {usage.compactions} compactions, {usage.percent} % full")
 
 

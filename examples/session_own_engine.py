@@ -12,11 +12,9 @@ from openai import OpenAI
 
 from leporello import ContextEngine
 from leporello.engine import normalise_usage
-from leporello.messages import groups, is_system, role_of
+from leporello.messages import Message, groups, is_system, role_of
 from leporello.session import Session
 from leporello.testing.model_server import ModelServer
-
-Message = dict[str, Any]
 
 
 class NewestTurns(ContextEngine):

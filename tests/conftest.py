@@ -1,4 +1,4 @@
-"""Settings for all tests, and the fixtures of every room."""
+"""Settings for all tests, and the fixtures of every package."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from leporello.config.keys import VARIABLES
 if TYPE_CHECKING:
     from pathlib import Path
 
-pytest_plugins = [f"tests.fixtures.{name}" for name in ("agent", "chat", "cli", "gateway", "lcm", "plugins", "session")]
+FIXTURES = ("agent", "chat", "cli", "databases", "gateway", "lcm", "plugins", "session", "view")
+pytest_plugins = [f"tests.fixtures.{name}" for name in FIXTURES]
 
 SLOW_FOLDERS = frozenset({"e2e", "faults", "property"})
 

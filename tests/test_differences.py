@@ -31,10 +31,10 @@ from leporello.messages import is_system, repair, text_of, violations
 from leporello.messages.fixed import CLEARED_OUTPUT, is_cleared
 from leporello.plugins import PluginContext, hermes
 from leporello.session import hygiene
-from leporello.session.folding import NET
+from leporello.session.folding import SAFETY_SHARE
 from leporello.summary import Summariser
 from leporello.summary.masking import masked_stop
-from leporello.summary.place import is_marked, strip_summary
+from leporello.summary.placement import is_marked, strip_summary
 from leporello.testing import ContractSuite, check_engine
 from leporello.tokens import count_messages
 
@@ -143,8 +143,8 @@ def contract_tests(home: Path) -> None:
 
 @check
 def hygiene_place(home: Path) -> None:
-    assert NET == 0.85
-    assert hygiene.tidy.__module__ == "leporello.session.hygiene"
+    assert SAFETY_SHARE == 0.85
+    assert hygiene.compact_if_full.__module__ == "leporello.session.hygiene"
     assert importlib.util.find_spec("leporello.gateway.run") is None
 
 
@@ -177,7 +177,7 @@ def generate_summary(home: Path) -> None:
 def summary_ratio(home: Path) -> None:
     assert not hasattr(budgets, "_SUMMARY_RATIO")
     assert budgets.SUMMARY_SHARE == 0.20
-    assert budgets.Budgets.of(200_000, threshold=0.5, target_ratio=0.2).summary_tokens(20_000) == 4_000
+    assert budgets.CompressorBudgets.of(200_000, threshold=0.5, target_ratio=0.2).summary_tokens(20_000) == 4_000
 
 
 @check

@@ -33,6 +33,7 @@ def test_no_example_is_forgotten() -> None:
         "session_async.py",
         "session_openai.py",
         "session_own_engine.py",
+        "session_responses.py",
         "session_streaming.py",
     }
 
@@ -49,6 +50,14 @@ def test_own_loop_finishes_its_task_with_few_compactions() -> None:
 
 def test_a_session_with_the_openai_client_finishes_its_task() -> None:
     output = run("session_openai.py")
+    assert "The log is in order." in output
+    found = re.search(r"61 requests, (\d+) compactions", output)
+    assert found
+    assert 2 <= int(found[1]) <= 15
+
+
+def test_a_session_with_the_responses_api_finishes_its_task() -> None:
+    output = run("session_responses.py")
     assert "The log is in order." in output
     found = re.search(r"61 requests, (\d+) compactions", output)
     assert found

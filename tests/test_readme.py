@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from leporello import ContextCompressor
 from leporello.cli.demo import command as demo
 from leporello.cli.main import COMMANDS
-from leporello.summary.place import strip_summary
+from leporello.summary.placement import strip_summary
 from leporello.testing.demo_conversation import demo_conversation
 
 ROOT = Path(__file__).parent.parent

@@ -14,8 +14,8 @@ from leporello.errors import ConfigError
 from leporello.messages import role_of, text_of
 from leporello.messages.fixed import CLEARED_OUTPUT
 from leporello.session import hygiene
-from leporello.session.folding import NET
-from leporello.summary.place import NOTE_PREFIX, PREFIX
+from leporello.session.folding import SAFETY_SHARE
+from leporello.summary.placement import NOTE_PREFIX, PREFIX
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -102,7 +102,9 @@ def _() -> None:
 
 @states("tool results of more than 200 characters are cleared, others stay")
 def _() -> None:
-    results = [{"role": "tool", "tool_call_id": str(size), "content": "x" * size} for size in (199, 200, 201)]
+    results: list[Message] = [
+        {"role": "tool", "tool_call_id": str(size), "content": "x" * size} for size in (199, 200, 201)
+    ]
     assert [one["content"] == CLEARED_OUTPUT for one in prune(results, 3)] == [False, False, True]
     assert prune(results, 2) == results
 
@@ -127,8 +129,8 @@ def _() -> None:
 
 @states("session hygiene is at 85 %, above the agent's 50 %, and needs four messages")
 def _() -> None:
-    assert (NET, hygiene.FEWEST_MESSAGES) == (0.85, 4)
-    assert Config.coerce({}).compression.threshold < NET
+    assert (SAFETY_SHARE, hygiene.FEWEST_MESSAGES) == (0.85, 4)
+    assert Config.coerce({}).compression.threshold < SAFETY_SHARE
 
 
 @states("there are at most four breakpoints: the system prompt and the last three messages")

@@ -9,7 +9,7 @@ from typing import Any
 
 from leporello import CompactionReport, ContextEngine
 from leporello.engine import normalise_usage
-from leporello.messages import is_system, repair, role_of
+from leporello.messages import Message, is_system, repair, role_of
 from leporello.tokens import count_messages
 
 KEEP = 0.5  # of the threshold: what a compaction aims at
@@ -49,16 +49,16 @@ class KeepLastEngine(ContextEngine):
 
     def compress(
         self,
-        messages: list[dict[str, Any]],
+        messages: list[Message],
         current_tokens: int | None = None,
         focus_topic: str | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> list[Message]:
         """Keep the system prompt, the newest turn whatever it costs, and before it as many turns as fit."""
         valid = list(repair(messages).messages)
         head = [message for message in valid if is_system(message)]
         turns = _turns(valid[len(head) :])
         room = int(self.threshold_tokens * self.keep) - count_messages(head)
-        kept: list[list[dict[str, Any]]] = []
+        kept: list[list[Message]] = []
         for turn in reversed(turns):
             room -= count_messages(turn)
             if kept and room < 0:
@@ -68,7 +68,7 @@ class KeepLastEngine(ContextEngine):
         self._report(messages, result, overhead=max((current_tokens or 0) - count_messages(messages), 0))
         return result
 
-    def _report(self, before: list[dict[str, Any]], after: list[dict[str, Any]], *, overhead: int) -> None:
+    def _report(self, before: list[Message], after: list[Message], *, overhead: int) -> None:
         """Say what was done, and wait until it is worth doing again; `overhead` is what else the request holds."""
         tokens = count_messages(after)
         self.compression_count += 1
@@ -84,9 +84,9 @@ class KeepLastEngine(ContextEngine):
         )
 
 
-def _turns(messages: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def _turns(messages: list[Message]) -> list[list[Message]]:
     """Split where a user speaks: there nothing that belongs together is cut, no call from its results."""
-    turns: list[list[dict[str, Any]]] = []
+    turns: list[list[Message]] = []
     for message in messages:
         if role_of(message) == "user" or not turns:
             turns.append([])

@@ -10,6 +10,7 @@ from leporello.testing import ContractSuite
 
 if TYPE_CHECKING:
     from leporello import ContextEngine
+    from leporello.messages import Message
 
 HERE = Path(__file__).parent
 
@@ -30,7 +31,7 @@ class TestContract(ContractSuite):
 
 def test_the_newest_turn_stays_whole() -> None:
     """However little fits, the newest user message and what follows it are there."""
-    old = {"role": "user", "content": "old " * 5_000}
-    reply = {"role": "assistant", "content": "Done."}
-    new = {"role": "user", "content": "And now?"}
+    old: Message = {"role": "user", "content": "old " * 5_000}
+    reply: Message = {"role": "assistant", "content": "Done."}
+    new: Message = {"role": "user", "content": "And now?"}
     assert load(1_000).compress([old, reply, new]) == [new]

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from leporello.config import Config
     from leporello.engine import CompactionReport, ContextEngine
     from leporello.lcm import LCMEngine
-    from leporello.messages import ToolCall, tool_result
+    from leporello.messages import Message, ToolCall, tool_result
     from leporello.plugins import load_engine
     from leporello.session import AsyncSession, Session
+    from leporello.store import Store, open_store
 
 __version__ = "0.1.0"
 
@@ -26,10 +27,13 @@ _HOMES = {
     "ContextCompressor": "leporello.compressor",
     "ContextEngine": "leporello.engine",
     "LCMEngine": "leporello.lcm",
+    "Message": "leporello.messages",
     "Session": "leporello.session",
+    "Store": "leporello.store",
     "ToolCall": "leporello.messages",
     "apply_anthropic_cache_control": "leporello.caching",
     "load_engine": "leporello.plugins",
+    "open_store": "leporello.store",
     "tool_result": "leporello.messages",
 }
 
@@ -40,11 +44,14 @@ __all__ = [
     "ContextCompressor",
     "ContextEngine",
     "LCMEngine",
+    "Message",
     "Session",
+    "Store",
     "ToolCall",
     "__version__",
     "apply_anthropic_cache_control",
     "load_engine",
+    "open_store",
     "tool_result",
 ]
 

@@ -11,7 +11,8 @@
     ├── RedactionError           text that could not be searched for secrets and is withheld
     ├── StoreError               the store cannot be read or written: what, where, and what to do
     │   ├── StoreBusyError       another process held the lock for too long
-    │   └── StaleWindowError     somebody else replaced the window first
+    │   └── StaleWindowError     another writer replaced the window first
+    ├── StaleTipError            something else was said first behind a message; the store itself works
     ├── TranscriptError          a file of conversations that cannot be read: which, where, and what to do
     ├── GateError                a condition on a replay's figures that cannot be read
     ├── QueryError               a search that cannot be made: a broken expression, cursor or limit

@@ -25,7 +25,7 @@ class CompactionStarted(Event):
 
     `tokens` is the plain estimate of the messages alone, what `CompactionFinished` calls `tokens_before`;
     `prompt_tokens` the size of the whole request that led to it (system prompt, tools and messages, by the provider's
-    count as far as there is one), 0 when nobody named it.
+    count as far as there is one), 0 when it is unknown.
     """
 
     reason: str
@@ -95,6 +95,6 @@ Sink: TypeAlias = Callable[[Event], None]
 
 
 def log_event(event: Event) -> None:
-    """Log an event: the sink in use when nobody else listens."""
+    """Log an event: the sink in use when there is no other."""
     level = logging.WARNING if isinstance(event, SummaryFellBack) else logging.INFO
     _log.log(level, "%s", _FORGING.sub(lambda found: f"<U+{ord(found[0]):04X}>", str(event)))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from leporello.agent.tools import Workspace, default_tools
-from leporello.testing.model_server import ModelServer, Request, Step, Use
+from leporello.testing.model_server import ModelServer, ReceivedRequest, Step, Use
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = (ROOT / "docs" / "how-to" / "use-the-agent.md").read_text("utf-8")
@@ -21,7 +21,7 @@ CALLS = {
 }
 
 
-def answer(request: Request) -> Any:
+def answer(request: ReceivedRequest) -> Any:
     """Play a model that does what the page asks for."""
     last = request.messages[-1]
     if last["role"] == "tool":

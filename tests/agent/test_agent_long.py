@@ -8,7 +8,7 @@ import pytest
 
 from leporello.agent import ToolFinished, TurnEnded, open_agent
 from leporello.events import CompactionFinished, Event
-from leporello.testing.model_server import ModelServer, Request, Step, Use
+from leporello.testing.model_server import ModelServer, ReceivedRequest, Step, Use
 
 REQUESTS = 40
 NEEDLE = "needle-7703"
@@ -21,7 +21,7 @@ class Worker:
         self._engine = engine
         self._asked = 0
 
-    def __call__(self, request: Request) -> Any:
+    def __call__(self, request: ReceivedRequest) -> Any:
         if not request.tools:  # the summariser
             return "## Goal\nRead the log.\n"
         self._asked += 1

@@ -16,8 +16,8 @@ from leporello.agent import (
     Agent,
     ConfirmationWanted,
     MainModel,
-    Patience,
     Retrying,
+    RetryPolicy,
     TextPiece,
     ThinkingPiece,
     ToolFinished,
@@ -30,16 +30,16 @@ from leporello.agent import (
 from leporello.agent.interrupt import StopSign
 from leporello.errors import AuthenticationError, ModelError, NetworkError, RateLimitError
 from leporello.events import CompactionFinished, Event, Notice
-from leporello.messages import violations
+from leporello.messages import Dialect, Message, violations
 from leporello.session import Session
 from leporello.session.events import RequestReady
 from leporello.summary.artifacts.outcome import outcome_of
 from leporello.testing.lifecycle import FIRES_AT, LOG, SAID, SCRIPT, RecordingEngine, expected_calls
-from leporello.testing.model_server import Failure, ModelServer, Request, Step, Use
+from leporello.testing.model_server import Failure, ModelServer, ReceivedRequest, Step, Use
 
 pytestmark = pytest.mark.slow
 
-DIALECTS = ["openai", "anthropic"]
+DIALECTS: list[Dialect] = ["openai", "anthropic"]
 KEY = "sk-proj-Zq8vLr3TnW5xYb7KcM2dHf9J"
 READ = Use(name="read_file", arguments={"path": "a.txt"})
 WRITE = Use(name="write_file", arguments={"path": "new.txt", "content": "made\n"})
@@ -51,7 +51,7 @@ def agree(wanted: ConfirmationWanted) -> bool:
 
 
 @contextmanager
-def agent_at(server: ModelServer, root: Path, dialect: str = "openai", **options: Any) -> Iterator[Agent]:
+def agent_at(server: ModelServer, root: Path, dialect: Dialect = "openai", **options: Any) -> Iterator[Agent]:
     """Open an agent that talks to the model server."""
     (root / "a.txt").write_text("the text of a\n")
     url = server.openai_url if dialect == "openai" else server.anthropic_url
@@ -88,7 +88,7 @@ def assert_usable(agent: Agent, server: ModelServer) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_turn_with_tools(root: Path, dialect: str) -> None:
+def test_a_turn_with_tools(root: Path, dialect: Dialect) -> None:
     script: list[Any] = [
         Step(thinking="Let me think.", text="I look.", tool_calls=[READ, WRITE]),
         Step(tool_calls=[RUN]),
@@ -166,7 +166,7 @@ def test_what_is_asked_is_shown_first(root: Path) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_wrong_calls_are_answered_and_the_turn_goes_on(root: Path, dialect: str) -> None:
+def test_wrong_calls_are_answered_and_the_turn_goes_on(root: Path, dialect: Dialect) -> None:
     calls = [
         Use(name="delete_everything", arguments={"path": "/"}),
         Use(name="read_file", arguments={"file": "a.txt"}),
@@ -205,7 +205,7 @@ def test_two_tools_of_one_name_are_a_mistake(root: Path) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_an_overflow_is_folded_once_and_asked_again(root: Path, dialect: str) -> None:
+def test_an_overflow_is_folded_once_and_asked_again(root: Path, dialect: Dialect) -> None:
     """The window is smaller than anybody knew; the provider's answer names it."""
     long = [message for n in range(30) for message in _turn(n)]
     answer = _answer_or_summary
@@ -219,11 +219,11 @@ def test_an_overflow_is_folded_once_and_asked_again(root: Path, dialect: str) ->
         assert of(Retrying, events) == []
 
 
-def _answer_or_summary(request: Request) -> str:
+def _answer_or_summary(request: ReceivedRequest) -> str:
     return "Folded." if request.tools else "## Goal\nAnswer questions."
 
 
-def _turn(n: int) -> list[dict[str, str]]:
+def _turn(n: int) -> list[Message]:
     return [
         {"role": "user", "content": f"Question {n}: " + "word " * 200},
         {"role": "assistant", "content": f"Answer {n}: " + "reply " * 200},
@@ -276,7 +276,7 @@ def test_the_providers_own_waiting_time_is_kept(root: Path) -> None:
 def test_asking_again_has_an_end(
     root: Path, failure: Failure, details: dict[str, Any], kind: type[ModelError], requests: int
 ) -> None:
-    with ModelServer() as server, patient(server, root, patience=Patience(attempts=3)) as (agent, _):
+    with ModelServer() as server, patient(server, root, retry=RetryPolicy(attempts=3)) as (agent, _):
         server.fail(failure, times=9, **details)
         end = end_of(list(agent.ask("Hello")))
         assert end.reason == "failed"
@@ -287,7 +287,9 @@ def test_asking_again_has_an_end(
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("failure", [Failure.ERROR_IN_STREAM, Failure.CLOSED_IN_ANSWER])
-def test_an_answer_that_breaks_off_is_kept_and_not_asked_for_twice(root: Path, dialect: str, failure: Failure) -> None:
+def test_an_answer_that_breaks_off_is_kept_and_not_asked_for_twice(
+    root: Path, dialect: Dialect, failure: Failure
+) -> None:
     with ModelServer() as server, agent_at(server, root, dialect) as agent:
         server.fail(failure)
         events = list(agent.ask("Tell me a long story about a servant with a catalogue."))
@@ -309,7 +311,7 @@ REMARKS = {
 
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("failure", REMARKS)
-def test_an_answer_that_ends_strangely_is_told(root: Path, dialect: str, failure: Failure) -> None:
+def test_an_answer_that_ends_strangely_is_told(root: Path, dialect: Dialect, failure: Failure) -> None:
     with ModelServer() as server, agent_at(server, root, dialect) as agent:
         server.fail(failure)
         events = list(agent.ask("Hello"))
@@ -319,11 +321,11 @@ def test_an_answer_that_ends_strangely_is_told(root: Path, dialect: str, failure
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_nothing_at_all_is_no_answer(root: Path, dialect: str) -> None:
+def test_nothing_at_all_is_no_answer(root: Path, dialect: Dialect) -> None:
     """The page of a captive portal comes with status 200: it must not be asked for again without end and pause."""
     with ModelServer() as server, agent_at(server, root, dialect) as opened:
         pauses = Pauses()
-        agent = Agent(opened.session, opened.model, opened.toolbox, wait=pauses, patience=Patience(attempts=3))
+        agent = Agent(opened.session, opened.model, opened.toolbox, wait=pauses, retry=RetryPolicy(attempts=3))
         server.fail(Failure.WRONG_CONTENT_TYPE, times=9)
         end = end_of(list(agent.ask("Hello")))
         assert (end.reason, str(end.error)) == ("failed", "the model's answer was empty")
@@ -334,7 +336,7 @@ def test_nothing_at_all_is_no_answer(root: Path, dialect: str) -> None:
 def test_silence_has_an_end(root: Path) -> None:
     with ModelServer() as server, agent_at(server, root) as opened:
         model = MainModel(opened.model.route, quiet_seconds=0.2)  # type: ignore[attr-defined]
-        agent = Agent(opened.session, model, opened.toolbox, patience=Patience(attempts=1))
+        agent = Agent(opened.session, model, opened.toolbox, retry=RetryPolicy(attempts=1))
         server.fail(Failure.SLOW_START, seconds=30)
         end = end_of(list(agent.ask("Hello")))
         assert str(end.error) == f"openai at {server.openai_url} sent nothing for 0.2 s"
@@ -343,7 +345,7 @@ def test_silence_has_an_end(root: Path) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_stopping_in_the_middle_of_an_answer(root: Path, dialect: str) -> None:
+def test_stopping_in_the_middle_of_an_answer(root: Path, dialect: Dialect) -> None:
     with ModelServer(["Four pieces come at once."]) as server, agent_at(server, root, dialect) as agent:
         events = []
         for event in agent.ask("Hello"):
@@ -357,7 +359,7 @@ def test_stopping_in_the_middle_of_an_answer(root: Path, dialect: str) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_stopping_while_the_model_is_silent(root: Path, dialect: str) -> None:
+def test_stopping_while_the_model_is_silent(root: Path, dialect: Dialect) -> None:
     """From another thread, as a chat does: the turn ends now, not when the model speaks."""
     with ModelServer() as server:
 
@@ -391,7 +393,7 @@ def test_stopping_in_a_pause(root: Path) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_stopping_during_a_tool_answers_the_calls_that_are_left(root: Path, dialect: str) -> None:
+def test_stopping_during_a_tool_answers_the_calls_that_are_left(root: Path, dialect: Dialect) -> None:
     sleep = Use(name="terminal", arguments={"command": "echo begun; sleep 77"})
     with (
         ModelServer([Step(text="I start.", tool_calls=[sleep, RUN, READ])]) as server,
@@ -488,7 +490,7 @@ def test_ctrl_c_stops_the_turn(root: Path) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_a_turn_without_end_is_stopped_at_its_limit(root: Path, dialect: str) -> None:
+def test_a_turn_without_end_is_stopped_at_its_limit(root: Path, dialect: Dialect) -> None:
     with (
         ModelServer(then=Step(tool_calls=[READ])) as server,
         agent_at(server, root, dialect, max_requests=4) as agent,
@@ -535,7 +537,7 @@ TURNS = st.lists(
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_whatever_happens_no_request_is_invalid(root: Path, dialect: str) -> None:
+def test_whatever_happens_no_request_is_invalid(root: Path, dialect: Dialect) -> None:
     """Random answers, failures, refusals and interrupts: the server, which refuses invalid sequences, refuses none."""
     steps: Iterator[Any] = iter(())
     answers: Iterator[bool | str] = itertools.cycle([True, "no", False])
@@ -582,7 +584,7 @@ def assert_stays_a_tool_result(server: ModelServer) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_instructions_in_an_output_stay_a_tool_result(root: Path, dialect: str) -> None:
+def test_instructions_in_an_output_stay_a_tool_result(root: Path, dialect: Dialect) -> None:
     (root / "page.html").write_text(INJECTION)
     reads = [
         Use(name="read_file", arguments={"path": "page.html"}),
@@ -602,7 +604,7 @@ def test_the_check_catches_a_loop_that_speaks_for_the_user(root: Path) -> None:
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_the_engine_is_called_as_by_any_other_host(root: Path, dialect: str) -> None:
+def test_the_engine_is_called_as_by_any_other_host(root: Path, dialect: Dialect) -> None:
     engine = RecordingEngine(fires_at=FIRES_AT)
     (root / "log.txt").write_text(LOG)
     with ModelServer(SCRIPT) as server, agent_at(server, root, dialect, session_id="story", engine=engine) as agent:

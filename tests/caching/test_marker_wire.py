@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from leporello.caching import apply_anthropic_cache_control
-from leporello.messages import to_anthropic
+from leporello.messages import Message, to_anthropic
 
 MARK = {"type": "ephemeral"}
 CALLS = [{"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(2)]
@@ -15,7 +15,7 @@ USES = [{"type": "tool_use", "id": f"c{n}", "name": "f", "input": {}} for n in r
 THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
 
 
-def wire(*messages: dict[str, Any]) -> list[Any]:
+def wire(*messages: Message) -> list[Any]:
     """Return the content of the last message as Anthropic gets it."""
     content = to_anthropic([{"role": "user", "content": "go"}, *messages])[0]["messages"][-1]["content"]
     assert isinstance(content, list)
@@ -23,14 +23,14 @@ def wire(*messages: dict[str, Any]) -> list[Any]:
 
 
 def test_a_tool_message_marks_its_result() -> None:
-    call = {"role": "assistant", "content": None, "tool_calls": CALLS[:1]}
-    result = {"role": "tool", "tool_call_id": "c0", "content": "out", "cache_control": MARK}
+    call: Message = {"role": "assistant", "content": None, "tool_calls": CALLS[:1]}
+    result: Message = {"role": "tool", "tool_call_id": "c0", "content": "out", "cache_control": MARK}
     assert wire(call, result) == [{"type": "tool_result", "tool_use_id": "c0", "content": "out", "cache_control": MARK}]
 
 
 def test_an_empty_tool_result_carries_one_too() -> None:
-    call = {"role": "assistant", "content": None, "tool_calls": CALLS[:1]}
-    result = {"role": "tool", "tool_call_id": "c0", "content": "", "cache_control": MARK}
+    call: Message = {"role": "assistant", "content": None, "tool_calls": CALLS[:1]}
+    result: Message = {"role": "tool", "tool_call_id": "c0", "content": "", "cache_control": MARK}
     assert wire(call, result)[0]["cache_control"] == MARK
 
 

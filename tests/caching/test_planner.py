@@ -28,11 +28,14 @@ def user(text: str) -> Message:
 
 def answer(text: str | None, calls: int = 0, name: str = "c") -> list[Message]:
     """Return an answer with so many calls, and their results."""
-    made = [
+    made: list[dict[str, Any]] = [
         {"id": f"{name}{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(calls)
     ]
     said: Message = {"role": "assistant", "content": text, **({"tool_calls": made} if made else {})}
-    return [said, *({"role": "tool", "tool_call_id": call["id"], "content": f"out of {call['id']}"} for call in made)]
+    results: list[Message] = [
+        {"role": "tool", "tool_call_id": call["id"], "content": f"out of {call['id']}"} for call in made
+    ]
+    return [said, *results]
 
 
 def test_the_ends_of_the_last_requests_are_marked() -> None:

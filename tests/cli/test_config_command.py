@@ -75,13 +75,13 @@ def test_show_tells_defaults_from_the_file(tmp_path: Path) -> None:
     assert lines[0] == str(file)
     assert [line for line in lines[1:] if not line.endswith("default")] == snapshot(
         [
-            "  context.engine                           mine                         line 3",
-            "  compression.threshold                    0.6                          line 2",
-            '  mine.api_key                             "***"                        line 5',
-            '  mine.url                                 "postgresql://me:***@h/db"   line 6',
+            "  context.engine                               mine                         line 3",
+            "  compression.threshold                        0.6                          line 2",
+            '  mine.api_key                                 "***"                        line 5',
+            '  mine.url                                     "postgresql://me:***@h/db"   line 6',
         ]
     )
-    assert len([line for line in lines if line.endswith("default")]) == 52
+    assert len([line for line in lines if line.endswith("default")]) == 56
 
 
 def test_show_as_json(tmp_path: Path) -> None:

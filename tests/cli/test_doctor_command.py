@@ -71,6 +71,7 @@ def test_a_fresh_installation_is_healthy(tmp_path: Path) -> None:
         "home",
         "configuration",
         "keys",
+        "agents",
         "plugins",
         "engine",
         "summariser",

@@ -61,7 +61,7 @@ def test_a_node_of_a_later_conversation_unfolds_to_its_own_messages(
 ) -> None:
     engine = LCMEngine(16_000, store=folded, config={"leaf_tokens": 2_000})
     engine.on_session_start("yard")
-    said = [{**message, "content": f"yard {message.get('content') or ''}"} for message in talk]
+    said: list[Message] = [{**message, "content": f"yard {message.get('content') or ''}"} for message in talk]
     engine.compress(said)
     engine.close()
     store = open_store(folded)

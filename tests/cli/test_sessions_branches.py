@@ -15,10 +15,11 @@ if TYPE_CHECKING:
 
     from tests.fixtures.cli import Leporello
 
+    from leporello.messages import Message
     from leporello.store import BranchInfo, ConversationInfo, Store
 
 
-def said(*texts: str) -> list[dict[str, str]]:
+def said(*texts: str) -> list[Message]:
     return [{"role": "assistant" if n % 2 else "user", "content": text} for n, text in enumerate(texts)]
 
 

@@ -7,7 +7,7 @@ import os
 import stat
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
 
-ODD: list[Message] = [
+ODD: list[Any] = [
     {"role": "system", "content": "Be brief."},
     {"content": [{"type": "text", "text": "naïve 日本 \u2028 line"}], "role": "user", "x_unknown": {"b": 1, "a": None}},
     {"role": "assistant", "content": "NUL \x00, half \ud83d, done", "reasoning_content": "hm"},

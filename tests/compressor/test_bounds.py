@@ -32,7 +32,7 @@ def tool_turn(number: int, text: str) -> list[Message]:
     ]
 
 
-class TestTheBrake:
+class TestRefire:
     """A conversation that cannot get below its threshold."""
 
     def fired(self, turns: int, growth: str) -> list[int]:
@@ -58,7 +58,7 @@ class TestTheBrake:
         assert 2 <= len(fired) < 30
         assert fired[-1] > 20
 
-    def test_a_new_conversation_starts_without_a_brake(self) -> None:
+    def test_a_new_conversation_fires_at_the_threshold(self) -> None:
         engine = ContextCompressor(32_000)
         engine.compress([{"role": "user", "content": "word " * 40_000}], current_tokens=40_000)
         assert not engine.should_compress(40_000)

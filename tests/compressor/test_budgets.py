@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from leporello.compressor import ContextCompressor
-from leporello.compressor.budgets import Budgets
+from leporello.compressor.budgets import CompressorBudgets
 from leporello.events import Event
 
 # window -> threshold, tail budget, longest summary
@@ -47,7 +47,7 @@ def test_update_model_gives_the_same_numbers_as_the_constructor() -> None:
     ],
 )
 def test_the_summary_budget(content: int, window: int, budget: int) -> None:
-    assert Budgets.of(window, threshold=0.5, target_ratio=0.2).summary_tokens(content) == budget
+    assert CompressorBudgets.of(window, threshold=0.5, target_ratio=0.2).summary_tokens(content) == budget
 
 
 @pytest.mark.parametrize(

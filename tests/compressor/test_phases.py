@@ -11,7 +11,7 @@ from leporello.compressor import ContextCompressor
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, violations
 from leporello.messages.fixed import CLEARED_OUTPUT
-from leporello.summary.place import ACKNOWLEDGEMENT, DONE_FOR_NEWEST, END, LEAD_IN, NOTE_PREFIX, PREFIX
+from leporello.summary.placement import ACKNOWLEDGEMENT, DONE_FOR_NEWEST, END, LEAD_IN, NOTE_PREFIX, PREFIX
 
 if TYPE_CHECKING:
     from leporello.engine import CompactionReport
@@ -253,7 +253,7 @@ class TestWhereTheSummaryStands:
 
     @pytest.mark.parametrize("shape", ["uau" + "auauau" + "aucc", "su" + "c" * 30])
     def test_what_stood_behind_the_summary_comes_back_whole(self, shape: str) -> None:
-        from leporello.summary.place import strip_summary
+        from leporello.summary.placement import strip_summary
 
         compacted, _ = self.compact(shape, last_n=6)
         stripped = strip_summary(compacted, compacted)

@@ -10,7 +10,7 @@ import pytest
 from leporello import ContextCompressor
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, violations
-from leporello.summary.place import END
+from leporello.summary.placement import END
 from leporello.tokens import count_messages
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,8 @@ def long_list(turns: int = 700) -> list[Message]:
 @pytest.mark.parametrize("content", [None, 7, [None, 3, {"type": ["text"], "text": "x"}], {"a": 1}])
 def test_contents_that_cannot_be_read_are_folded(content: Any) -> None:
     messages = long_list()
-    messages[1_400] = {"role": "assistant", "content": content, "tool_calls": [None, {"function": 3}]}
+    broken: Any = {"role": "assistant", "content": content, "tool_calls": [None, {"function": 3}]}
+    messages[1_400] = broken
     engine = ContextCompressor(200_000)
     engine.on_event = lambda _: None
     after = engine.compress(messages)

@@ -105,7 +105,7 @@ def read_turns(count: int) -> list[Message]:
     return messages
 
 
-def planned(zone: int, messages: list[Message]) -> plan.Plan:
+def planned(zone: int, messages: list[Message]) -> plan.FoldPlan:
     return plan.make_plan(
         messages, Sizes(), protect_first_n=1, protect_last_n=2, tail_budget=100, zone_budget=zone, room=None
     )
@@ -116,7 +116,8 @@ def test_the_names_of_a_cleared_output_stand_in_the_line_of_its_file(monkeypatch
     made = planned(400, messages)
     cleared = [text_of(message).startswith(CLEARED_OUTPUT) for message in made.tail].count(True)
     assert cleared > 0
-    about = [message[ABOUT] for message in made.source if ABOUT in message]
+    sources: list[Any] = made.source
+    about = [message[ABOUT] for message in sources if ABOUT in message]
     assert about == [f"src/part_{number}.py" for number in range(11 - cleared, 11)]
     assert not any(ABOUT in message for message in (*made.head, *made.tail))
     summary = extract_summary(redact_messages(made.source), budget_tokens=2_000)

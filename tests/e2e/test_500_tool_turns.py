@@ -11,7 +11,7 @@ import openai
 import pytest
 
 from leporello.lcm import verify
-from leporello.messages import text_of
+from leporello.messages import Dialect, text_of
 from leporello.session import Session, tool_result
 from leporello.testing.model_server import ModelServer, Step, Use
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing import TypeAlias
 
     from leporello.session import ToolCall
-    from leporello.testing.model_server import Request
+    from leporello.testing.model_server import ReceivedRequest
 
     Ask: TypeAlias = Callable[[dict[str, Any]], Any]
 
@@ -68,7 +68,7 @@ class Guard:
         self.missing: list[int] = []
         self.seen = 0
 
-    def __call__(self, request: Request) -> None:
+    def __call__(self, request: ReceivedRequest) -> None:
         self.seen += 1
         users = [text_of(message) for message in request.messages if message["role"] == "user"]
         if not users or users[-1] != self.expected:
@@ -107,7 +107,7 @@ def work(session: Session, ask: Ask, guard: Guard) -> int:
 @pytest.mark.parametrize("window", [16_000, 200_000])
 @pytest.mark.parametrize("engine", ["compressor", "lcm"])
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-def test_500_tool_turns(dialect: str, engine: str, window: int, tmp_path: Path) -> None:
+def test_500_tool_turns(dialect: Dialect, engine: str, window: int, tmp_path: Path) -> None:
     guard = Guard()
     session = Session.open(
         "long", engine=engine, model="any", context_length=window, store=tmp_path / "s.db", config={}, dialect=dialect
@@ -131,8 +131,8 @@ def test_500_tool_turns(dialect: str, engine: str, window: int, tmp_path: Path) 
             assert verify(session.store, "long") == []
 
 
-def _looking(guard: Guard, step: Step) -> Callable[[Request], Step]:
-    def look(request: Request) -> Step:
+def _looking(guard: Guard, step: Step) -> Callable[[ReceivedRequest], Step]:
+    def look(request: ReceivedRequest) -> Step:
         guard(request)
         return step
 

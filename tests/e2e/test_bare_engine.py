@@ -15,8 +15,8 @@ from leporello import ContextCompressor, LCMEngine
 from leporello.errors import UnusedFoldWarning
 from leporello.events import Event, Notice
 from leporello.messages import is_system, violations
-from leporello.summary.brake import ROOMY
 from leporello.summary.last_fold import LastFold
+from leporello.summary.refire import ROOMY
 from leporello.testing.model_server import ModelServer
 from leporello.tokens import count_messages
 

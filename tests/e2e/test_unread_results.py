@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from leporello.messages import Message
-    from leporello.testing.model_server import Request
+    from leporello.testing.model_server import ReceivedRequest
 
 ROUNDS = 60
 PARALLEL = 5  # every fifth round makes two calls at once
@@ -55,9 +55,9 @@ class Reader:
                     self.changed.append(message["tool_call_id"])
 
 
-def steps(reader: Reader) -> list[Callable[[Request], Step]]:
-    def step(number: int) -> Callable[[Request], Step]:
-        def answer(request: Request) -> Step:
+def steps(reader: Reader) -> list[Callable[[ReceivedRequest], Step]]:
+    def step(number: int) -> Callable[[ReceivedRequest], Step]:
+        def answer(request: ReceivedRequest) -> Step:
             reader(request.messages)
             calls = 2 if number % PARALLEL == 0 else 1
             uses = [Use(name="tool_0", arguments={"path": f"yard/{number}-{call}.txt"}) for call in range(calls)]
@@ -107,5 +107,5 @@ def test_planted_a_changed_result_is_noticed() -> None:
     reader = Reader()
     reader.given = {"a": "whole", "b": "whole"}
     call: Message = {"role": "assistant", "content": "x"}
-    reader([call, *({"role": "tool", "tool_call_id": i, "content": c} for i, c in (("a", "whole"), ("b", "who")))])
+    reader([call, tool_result("a", "whole"), tool_result("b", "who")])
     assert (reader.read, reader.changed) == (2, ["b"])

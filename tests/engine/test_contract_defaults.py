@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from leporello.engine import ContextEngine
 from leporello.events import Event, Notice
+
+if TYPE_CHECKING:
+    from leporello.messages import Message
 
 
 class Smallest(ContextEngine):
@@ -26,10 +29,10 @@ class Smallest(ContextEngine):
 
     def compress(
         self,
-        messages: list[dict[str, Any]],
+        messages: list[Message],
         current_tokens: int | None = None,
         focus_topic: str | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> list[Message]:
         return list(messages)
 
 

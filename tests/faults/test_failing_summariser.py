@@ -14,7 +14,7 @@ from leporello import ContextCompressor
 from leporello.events import Event, SummaryFellBack
 from leporello.llm import LLM, AnthropicClient, FakeClock, OpenAIClient
 from leporello.messages import violations
-from leporello.summary.place import END
+from leporello.summary.placement import END
 from leporello.testing.conversations import conversation
 from leporello.testing.model_server import Failure, ModelServer
 

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.config import Config
 from leporello.gateway.client_session import Added, ClientSession
-from leporello.gateway.clients import Clients
+from leporello.gateway.client_sessions import ClientSessions
 from leporello.gateway.history import parse
 from leporello.gateway.state import State
+from leporello.messages import Message
 from leporello.session.answers import read_answer
 from leporello.store import open_store
 
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from leporello.gateway.clients import Claim
+    from leporello.gateway.client_sessions import Claim
 
-Talk = list[dict[str, Any]]
+Talk = list[Message]
 
 
 class Clock:
@@ -38,7 +39,7 @@ class Bench:
         self.store = open_store(folder / "bench.db")
         config = Config.from_mapping({"windows": {"m": 16_000}, "model": {"default": "m", "base_url": "http://x/v1"}})
         self.state = State(config, self.store, engine_options={"llm": None})
-        self.clients = self.state.clients = Clients(self.store, self.state._session, clock=self.clock, **bounds)
+        self.clients = self.state.clients = ClientSessions(self.store, self.state._session, clock=self.clock, **bounds)
 
     async def claim(self, talk: Talk, *, name: str = "", owner: str = "", model: str = "m") -> Claim:
         history = parse(talk, owner=owner, dialect="openai", name=name)
@@ -48,7 +49,7 @@ class Bench:
         """Serve a request, and add the answer to it; returns the conversation's name."""
         history = parse(talk, owner=owner, dialect="openai", name=name)
         claim = await self.claim(talk, name=name, owner=owner, model=model)
-        client = claim.client
+        client = claim.session
         added = Added(new=history.after(claim.count), known=claim.known_by(history.hashes[-1]))
         await client.call(ClientSession.add, added)
         await client.call(ClientSession.request, [])

@@ -120,7 +120,7 @@ class TestTheNet:
                 assert say(gateway, f"{number} " + "chatter " * 400, respond=False).status_code == 200
             assert say(gateway, "good morning").json()["usage"]["compactions"] == 1
             assert say(gateway, "what did I miss?").json()["usage"]["compactions"] == 1
-            triggers = [row.report.get("trigger") for row in gateway.store.requests("room")]
+            triggers = [row.report.get("trigger") for row in gateway.store.journal("room")]
             assert triggers.count(REASON) == 1
             assert triggers.index(REASON) == len(triggers) - 3
             assert len(gateway.texts("room")) == 2 + 40 + 4

@@ -11,18 +11,18 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import threading
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
+from tests.gateway.harbour import Messages, Model, assistant, made, question, rows, user
 
 from leporello.messages import text_of
-from leporello.testing.model_server import ModelServer, Step, Use
+from leporello.testing.model_server import ModelServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,63 +30,19 @@ if TYPE_CHECKING:
 
     from tests.fixtures.gateway import Gateway, Wire
 
-    from leporello.testing.model_server import Request
-
 pytestmark = pytest.mark.slow
 
-Messages = list[dict[str, Any]]
 PATH = "/v1/chat/completions"
 SESSION = "x-leporello-session"
 IS_SOAK = bool(os.environ.get("LEPORELLO_SOAK"))
 TURNS = 200 if IS_SOAK else 12
-FOLDED_TURNS = 36
+STREAMED_TURNS = 1_000 if IS_SOAK else 12
+NEVER_FOLDED = {"windows": {"m": 10_000_000}}  # the provider of these clients would hold the summary back
 KEPT = 7  # messages of a history that is trimmed
 REMINDER = "Reply with whole files only. Never leave code out."
 CLEARED = "[Old tool result content cleared]"
 FINISH = b'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n'
 DONE = b"data: [DONE]\n\n"
-GREETING = "Hello! How can I help you today?"
-
-
-def user(text: str) -> dict[str, Any]:
-    return {"role": "user", "content": text}
-
-
-def assistant(text: str) -> dict[str, Any]:
-    return {"role": "assistant", "content": text}
-
-
-def question(number: int) -> str:
-    return f"question {number}: where does container {7919 * number % 9973} stand?"
-
-
-def long_question(number: int) -> str:
-    return f"{question(number)} " + " ".join(f"container {100 * number + at} stands at berth {at}" for at in range(48))
-
-
-class Model:
-    """A provider that greets everybody alike, calls a tool when told to read, and never answers twice the same."""
-
-    def __init__(self) -> None:
-        self._numbers = count(1)
-        self.expected: set[str] = set()
-        """The newest messages of what clients send; whatever else is asked is asked for a summary."""
-        self.summaries = 0
-        self.sent: list[Messages] = []
-
-    def __call__(self, request: Request) -> Step:
-        number, newest = next(self._numbers), request.messages[-1]
-        text = text_of(newest)
-        if text not in self.expected:
-            self.summaries += 1
-            return Step(text=f"## Goal\nThe harbour is put in order.\n\n## Progress\n- {number} containers were found.")
-        self.sent.append(request.messages)
-        if text == "hi":
-            return Step(text=GREETING)
-        if text.startswith("read") and newest["role"] == "user":
-            return Step(tool_calls=[Use(name="read_file", arguments={"path": f"log/{number}.txt"})])
-        cranes = " ".join(f"crane {100 * number + crane}" for crane in range(5))
-        return Step(text=f"answer {number}: it stands at berth {number % 12}, and free are {cranes}.")
 
 
 @dataclass
@@ -202,6 +158,15 @@ def moved(client: Client) -> None:
         talk += [user(question(number)), answer]
 
 
+def noted(client: Client) -> None:
+    """Keep a note of the system before the newest message, as it is now."""
+    talk: Messages = []
+    for number in range(TURNS):
+        note = {"role": "system", "content": f"{TURNS - number} questions are left."}
+        answer = client.ask([{"role": "system", "content": "Be brief."}, *talk, note, user(question(number))], 2)
+        talk += [user(question(number)), answer]
+
+
 def mapped(client: Client) -> None:
     """Begin with a map of the repository that changes with every turn."""
     talk: Messages = []
@@ -228,6 +193,66 @@ def restarted(client: Client) -> Messages:
     for number in range(TURNS // 2, TURNS):
         client.say(talk, question(number))
     return talk
+
+
+def respelled(rewrite: Callable[[dict[str, Any]], dict[str, Any]]) -> Callable[[Client], None]:
+    """Call tools, and send back what was said in another spelling."""
+
+    def do(client: Client) -> None:
+        talk: Messages = []
+        for number in range(TURNS):
+            image = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{number}", "detail": "low"}}
+            talk.append({"role": "user", "content": [{"type": "text", "text": f"read log {number}"}, image]})
+            talk.append(client.ask(talk))
+            talk[-1] = rewrite(talk[-1])
+            (call,) = talk[-1]["tool_calls"]
+            talk.append(rewrite({"role": "tool", "tool_call_id": call["id"], "content": f"container {number}"}))
+            talk.append(rewrite(client.ask(talk)))
+            talk[:-1] = map(rewrite, talk[:-1])
+
+    return do
+
+
+def with_other_ids(message: dict[str, Any]) -> dict[str, Any]:
+    """Give calls names of one's own."""
+    if message["role"] == "tool":
+        return {**message, "tool_call_id": f"own_{message['tool_call_id'].removeprefix('own_')}"}
+    calls = [{**call, "id": f"own_{call['id'].removeprefix('own_')}"} for call in message.get("tool_calls") or ()]
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def with_newlines(message: dict[str, Any]) -> dict[str, Any]:
+    """End every text with a new line."""
+    return {**message, "content": f"{content}\n"} if isinstance(content := message.get("content"), str) else message
+
+
+def with_other_arguments(message: dict[str, Any]) -> dict[str, Any]:
+    """Write the arguments of calls anew."""
+    calls = [
+        {
+            **call,
+            "function": {
+                **call["function"],
+                "arguments": json.dumps(json.loads(call["function"]["arguments"]), indent=1),
+            },
+        }
+        for call in message.get("tool_calls") or ()
+    ]
+    return {**message, "tool_calls": calls} if calls else message
+
+
+def with_other_detail(message: dict[str, Any]) -> dict[str, Any]:
+    """Ask for images in another detail."""
+    parts = message["content"] if isinstance(message.get("content"), list) else []
+    shown = [
+        {**one, "image_url": {**one["image_url"], "detail": "high"}} if "image_url" in one else one for one in parts
+    ]
+    return {**message, "content": shown} if parts else message
+
+
+def with_other_words(message: dict[str, Any]) -> dict[str, Any]:
+    """Say something more each time: that is no other spelling."""
+    return {**message, "content": f"{message['content']}!"} if message["role"] == "tool" else message
 
 
 def greeted(client: Client) -> None:
@@ -271,8 +296,13 @@ SHAPES = {
     "head trimmed": Shape(do=trimmed),
     "old outputs cleared": Shape(do=cleared, rows=1.5),
     "a file block that moves": Shape(do=moved, rows=2.0),
+    "a note that stays the newest": Shape(do=noted, rows=1.5),
     "a repository map that changes": Shape(do=mapped, rows=2.0),
     "the time in the first message": Shape(do=dated, rows=1.5),
+    "calls under other names": Shape(do=respelled(with_other_ids)),
+    "texts end with a new line": Shape(do=respelled(with_newlines)),
+    "arguments written anew": Shape(do=respelled(with_other_arguments)),
+    "images in another detail": Shape(do=respelled(with_other_detail)),
     "two gateways in turn": Shape(do=linear, gateways=2),
     "back with an empty list": Shape(do=restarted, branches=2),
     "many people who say hi": Shape(do=greeted, conversations=TURNS, branches=TURNS),
@@ -293,19 +323,6 @@ def cases() -> Iterator[Any]:
                 yield pytest.param(shape, naming, id=f"{name}, {naming}")
 
 
-def rows(folder: Path) -> int:
-    """Return how many messages are stored, whatever became of them."""
-    with closing(sqlite3.connect(folder / "store.db")) as connection:
-        found: int = connection.execute("SELECT count(*) FROM messages").fetchone()[0]
-    return found
-
-
-def made(gateway: Gateway) -> tuple[int, int]:
-    """Return how many conversations there are, and how many branches they have."""
-    infos = list(gateway.store.conversations())
-    return len(infos), sum(getattr(info, "branches", 1) for info in infos)
-
-
 @pytest.mark.parametrize(("shape", "naming"), list(cases()))
 def test_what_a_client_makes(shape: Shape, naming: str, start: Callable[..., Gateway], tmp_path: Path) -> None:
     with connected(start, naming, shape.gateways) as client:
@@ -318,6 +335,12 @@ def test_what_a_client_makes(shape: Shape, naming: str, start: Callable[..., Gat
             assert gateway.texts(info.key) == [text_of(message) for message in path]
 
 
+def test_planted_another_spelling_that_is_another_word(start: Callable[..., Gateway], tmp_path: Path) -> None:
+    shape = Shape(do=respelled(with_other_words))
+    with pytest.raises(AssertionError):
+        test_what_a_client_makes(shape, "unnamed", start, tmp_path)
+
+
 def streamed(gateway: Gateway, wire: Wire, naming: str, tail: Callable[[threading.Event], list[Any]], seen: str) -> int:
     """Stream answers, and post the next turn as soon as something was seen of the last; returns what was said.
 
@@ -326,7 +349,7 @@ def streamed(gateway: Gateway, wire: Wire, naming: str, tail: Callable[[threadin
     talk: Messages = []
     wire.headers = {"content-type": "text/event-stream"}
     with http_client(naming) as http, ExitStack() as under_way:
-        for number in range(TURNS):
+        for number in range(STREAMED_TURNS):
             text = f"answer {number}: it stands at berth {number}, behind crane {7919 * number}."
             delta = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": text}}]}
             hold = threading.Event()
@@ -348,56 +371,18 @@ def streamed(gateway: Gateway, wire: Wire, naming: str, tail: Callable[[threadin
 def test_a_turn_that_is_posted_when_the_last_event_arrives(
     naming: str, start: Callable[..., Gateway], wire: Wire, tmp_path: Path
 ) -> None:
-    gateway = start(wire)
+    gateway = start(wire, NEVER_FOLDED)
     said = streamed(gateway, wire, naming, lambda hold: [DONE, hold], seen="[DONE]")
     assert made(gateway) == (1, 1)
     assert rows(tmp_path) == said
 
 
-def test_a_turn_that_is_posted_before_the_last_event(start: Callable[..., Gateway], wire: Wire) -> None:
-    """The answer that it follows is not recorded yet; the name says which conversation it is."""
-    gateway = start(wire)
-    streamed(gateway, wire, "named", lambda hold: [hold, DONE], seen='"finish_reason"')
-    assert made(gateway)[0] == 1
-
-
-@pytest.fixture(params=["compressor", "lcm"])
-def engine(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """A configuration with each engine."""
-    return {"context": {"engine": request.param}, "lcm": {"background": False}}
-
-
-def test_a_long_conversation_is_folded_and_then_there_is_room(
-    engine: dict[str, Any], start: Callable[..., Gateway]
-) -> None:
-    """The base of the next one: as many turns as it adds need no fold."""
-    with connected(start, "unnamed", config=engine) as client:
-        talk = linear(client, FOLDED_TURNS, long_question)
-        summaries = client.model.summaries
-        assert summaries
-        for number in range(4):
-            client.say(talk, long_question(number))
-        assert client.model.summaries == summaries
-
-
 @pytest.mark.parametrize("naming", ["unnamed", "named"])
-def test_forks_need_no_summary_and_leave_the_prefix(
-    naming: str, engine: dict[str, Any], start: Callable[..., Gateway], tmp_path: Path
+def test_a_turn_that_is_posted_before_the_last_event(
+    naming: str, start: Callable[..., Gateway], wire: Wire, tmp_path: Path
 ) -> None:
-    with connected(start, naming, config=engine) as client:
-        model, talk = client.model, linear(client, FOLDED_TURNS, long_question)
-        summaries, window = model.summaries, [*model.sent[-1], talk[-1]]
-        for _ in range(2):
-            talk[-1] = client.ask(talk[:-1], new=0)
-            assert model.sent[-1] == window[:-1]
-        del talk[-2:]
-        client.say(talk, "in other words: which berth is free?")
-        assert model.sent[-1][:-1] == window[:-2]
-        window = [*model.sent[-1], talk[-1]]
-        client.ask([*talk, user("Suggest a title for this conversation.")])
-        assert model.sent[-1][:-1] == window
-        client.say(talk, "and the next one?")
-        assert model.sent[-1][:-1] == window
-        assert model.summaries == summaries
-        assert made(client.gateways[0]) == (1, 5)
-        assert rows(tmp_path) == client.said
+    """What ends the answer was seen, and the provider is silent before its last event."""
+    gateway = start(wire, NEVER_FOLDED)
+    said = streamed(gateway, wire, naming, lambda hold: [hold, DONE], seen='"finish_reason"')
+    assert made(gateway) == (1, 1)
+    assert rows(tmp_path) == said

@@ -113,7 +113,7 @@ class TestPaths:
             "/",
             "/v1",
             "/admin",
-            "/v1/chat/completions/",
+            "/v1/chat/completions/x/",
             "/v1/../healthz/x",
             "/v1/sessions/../../etc/passwd",
             "/v1/sessions/..%2f..%2fetc%2fpasswd",

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from tests.fixtures.gateway import Gateway
 
-    from leporello.testing.model_server import Request
+    from leporello.testing.model_server import ReceivedRequest
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +49,7 @@ def question(number: int) -> str:
     return f"question {number}: " + (f"{FACT}. " if number == 3 else "") + "some words to read " * 60
 
 
-def check_upstream(requests: list[Request], talk: list[dict[str, Any]], turns: int) -> None:
+def check_upstream(requests: list[ReceivedRequest], talk: list[dict[str, Any]], turns: int) -> None:
     """Every turn reached the provider, with the newest message as it was; unfolded requests are the client's own."""
     asked = [request for request in requests if request.messages[-1]["content"] in {said["content"] for said in talk}]
     newest = [request.messages[-1]["content"] for request in asked]
@@ -154,7 +154,7 @@ def test_anthropic_async(start: Callable[..., Gateway], narrow: ModelServer) -> 
     assert info.messages == len(talk)
 
 
-def looks_first(request: Request) -> Step:
+def looks_first(request: ReceivedRequest) -> Step:
     """Call a tool, and answer when its result is there; whoever offers no tool wants a summary."""
     if not request.tools:
         return Step(text="")

@@ -112,9 +112,10 @@ def test_the_commands_of_the_readme_work_as_printed(tmp_path: Path) -> None:
 
 def test_the_commands_of_the_how_to_work_as_printed(tmp_path: Path) -> None:
     with demonstration(HOW_TO, tmp_path):
-        one, streamed, agent, named = (curl(block, tmp_path) for block in blocks(HOW_TO, "sh"))
+        one, streamed, response, agent, named = (curl(block, tmp_path) for block in blocks(HOW_TO, "sh"))
     assert said(one[0]) == "Hello, gateway!"
     assert "event: message_stop" in streamed
+    assert json.loads(response[0])["output"][0]["content"][0]["text"] == "Hello, gateway!"
     assert json.loads(agent[0])["content"] == "My name is Ada."
     assert json.loads(agent[-2])["messages"] == 5
     assert said(named[0]) == "Hello!"
@@ -132,13 +133,14 @@ def test_the_yaml_is_a_configuration(tmp_path: Path) -> None:
     for block in blocks(HOW_TO, "yaml"):
         (tmp_path / "config.yaml").write_text(block, encoding="utf-8")
         loaded.append(Config.load(tmp_path / "config.yaml").gateway)
-    provider, limits = loaded
+    provider, clients, limits = loaded
+    assert clients.upstreams.openai.pass_client_key is clients.upstreams.anthropic.pass_client_key is True
     assert provider.upstreams.openai.api_key_env == "MY_SERVER_KEY"
     assert limits.limits == GatewayLimits()  # the page shows the defaults
 
 
 def test_every_route_is_in_the_reference() -> None:
     app = create_app(Config.from_mapping({}), open_store(":memory:"))
-    served = {route.path for route in app.routes if isinstance(route, Route)}
+    served = {route.path.replace(":path", "") for route in app.routes if isinstance(route, Route)}
     named = set(re.findall(r"`(?:GET|POST|DELETE) (/[^`?]*)", REFERENCE))
     assert named == served

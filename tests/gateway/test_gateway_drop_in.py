@@ -10,6 +10,7 @@ import httpx2
 import pytest
 
 from leporello.errors import StoreError
+from leporello.gateway.errors import KEY_REFUSED
 from leporello.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
@@ -189,10 +190,10 @@ class TestTheClientGets:
         got = start(wire).chat(HELLO)
         assert (got.status_code, got.content, got.headers["retry-after"]) == (429, wire.chunks[0], "7")
 
-    def test_no_blame_for_the_gateways_own_key(self, start: Callable[..., Gateway], wire: Wire) -> None:
+    def test_that_it_was_the_gateways_own_key(self, start: Callable[..., Gateway], wire: Wire) -> None:
         wire.status, wire.chunks = 401, [f'{{"error":"{UPSTREAM_KEY}"}}'.encode()]
         got = start(wire).chat(HELLO)
-        assert got.status_code == 502
+        assert (got.status_code, got.json()["error"]["message"]) == (401, KEY_REFUSED)
         assert UPSTREAM_KEY not in got.text
 
     def test_nothing_about_the_account_behind(self, start: Callable[..., Gateway], wire: Wire) -> None:

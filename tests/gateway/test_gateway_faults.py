@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -16,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 import openai
 import pytest
+from tests.gateway.process import WINDOW, Process, served
 
 from leporello.store import open_store
 from leporello.testing.model_server import Failure, ModelServer, Step
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
     from tests.fixtures.gateway import Wire
 
-    from leporello.testing.model_server import Request
+    from leporello.testing.model_server import ReceivedRequest
 
 pytestmark = pytest.mark.slow
 
 SOAK = bool(os.environ.get("LEPORELLO_SOAK"))
 KILLS = 50 if SOAK else 9
-WINDOW = 16_000
 HALF_A_STREAM = 'data: {"id": "1", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Half an"}}]}\n\n'
 PROVIDER = r"""
 import sys, time
@@ -58,73 +56,6 @@ print(f"provider on http://127.0.0.1:{server.server_port}", flush=True)
 server.serve_forever()
 """
 """A provider that says half of its answer, and then nothing until it is killed."""
-
-
-class Process:
-    """`leporello serve` in a process of its own."""
-
-    def __init__(self, folder: Path, upstream: str, **gateway: Any) -> None:
-        self.store = folder / "store.db"
-        one = {"base_url": upstream, "api_key_env": "UPSTREAM_KEY"}
-        model = {"default": "m", "provider": "openai", "base_url": upstream}
-        settings = {"windows": {"m": WINDOW}, "model": model, "gateway": {"upstreams": {"openai": one}, **gateway}}
-        config = folder / "gateway.yaml"
-        config.write_text(json.dumps(settings), encoding="utf-8")  # JSON is YAML
-        command = ["serve", "--port", "0", "--config", str(config), "--store", str(self.store)]
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "leporello", *command],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line.startswith("leporello gateway on http://127.0.0.1:"), self.process.communicate()[1]
-        self.address = line.split()[3]
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-    def stop(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
-
-    def close(self) -> None:
-        if self.process.poll() is None:
-            self.kill()
-        for pipe in (self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                pipe.close()
-
-    def ask(self, talk: list[Any], on_chunk: Callable[[], None] | None = None) -> str:
-        """Ask through the official client; `on_chunk` is called when the first piece of the answer is there."""
-        with openai.OpenAI(base_url=f"{self.address}/v1", api_key="any", max_retries=0, timeout=60) as client:
-            if on_chunk is None:
-                return str(client.chat.completions.create(model="m", messages=talk).choices[0].message.content)
-            text = ""
-            for chunk in client.chat.completions.create(model="m", messages=talk, stream=True):
-                on_chunk()
-                text += chunk.choices[0].delta.content or ""
-            return text
-
-    def post(self, talk: list[Any]) -> httpx2.Response:
-        """Ask without a client's help."""
-        body = {"model": "m", "messages": talk}
-        return httpx2.post(f"{self.address}/v1/chat/completions", json=body, timeout=60)
-
-    def room_on_disk(self, most_bytes: int = resource.RLIM_INFINITY) -> None:
-        """Let no file of the process grow beyond this."""
-        resource.prlimit(self.process.pid, resource.RLIMIT_FSIZE, (most_bytes, resource.RLIM_INFINITY))
-
-
-@contextmanager
-def served(folder: Path, upstream: ModelServer | str, **options: Any) -> Iterator[Process]:
-    process = Process(folder, upstream if isinstance(upstream, str) else upstream.openai_url, **options)
-    try:
-        yield process
-    finally:
-        process.close()
 
 
 def question(number: int) -> str:
@@ -155,7 +86,7 @@ class Assassin:
         self.victim: Process | None = None
         self.moment = ""
 
-    def __call__(self, request: Request) -> Step:
+    def __call__(self, request: ReceivedRequest) -> Step:
         is_fold = not str(request.messages[-1]["content"]).startswith("question")
         if self.victim is not None and self.moment == ("fold" if is_fold else "turn"):
             self.strike()
@@ -208,7 +139,7 @@ def test_told_to_stop_it_finishes_what_runs(tmp_path: Path) -> None:
     """A turn is under way when the signal comes: the client gets all of it, and it is stored."""
     asked, go_on = threading.Event(), threading.Event()
 
-    def slow(request: Request) -> str:
+    def slow(request: ReceivedRequest) -> str:
         asked.set()
         go_on.wait(30)
         return "the whole answer"

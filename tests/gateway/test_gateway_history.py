@@ -3,37 +3,38 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given, strategies as st
 
 from leporello.gateway.history import extended, parse
 from leporello.gateway.sse import Events
-from leporello.messages import from_anthropic, to_anthropic
+from leporello.messages import Message, from_anthropic, to_anthropic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def hashes(messages: list[dict[str, Any]]) -> list[bytes]:
+def hashes(messages: list[Message]) -> list[bytes]:
     return parse(messages).hashes
 
 
-ANSWER: dict[str, Any] = {"role": "assistant", "content": "It is noon."}
-CALL: dict[str, Any] = {
+ANSWER: Message = {"role": "assistant", "content": "It is noon."}
+CALL: Message = {
     "role": "assistant",
     "content": None,
     "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "look", "arguments": '{"a": 1, "b": [2]}'}}],
 }
 
 
-def call(arguments: str, **fields: Any) -> dict[str, Any]:
+def call(arguments: str, **fields: Any) -> Message:
     function = {"name": "look", "arguments": arguments}
-    return {"role": "assistant", "tool_calls": [{"id": "c1", "type": "function", "function": function}], **fields}
+    calls = [{"id": "c1", "type": "function", "function": function}]
+    return cast("Message", {"role": "assistant", "tool_calls": calls, **fields})
 
 
-def image(detail: str) -> dict[str, Any]:
+def image(detail: str) -> Message:
     part = {"type": "image_url", "image_url": {"url": "data:a", "detail": detail}}
     return {"role": "user", "content": [part]}
 
@@ -63,7 +64,7 @@ def image(detail: str) -> dict[str, Any]:
         ),
     ],
 )
-def test_an_answer_is_known_however_it_comes_back(sent: dict[str, Any], echoed: dict[str, Any]) -> None:
+def test_an_answer_is_known_however_it_comes_back(sent: Message, echoed: Message) -> None:
     assert hashes([sent]) == hashes([echoed])
 
 
@@ -85,7 +86,7 @@ def test_an_answer_is_known_however_it_comes_back(sent: dict[str, Any], echoed: 
         ([ANSWER, ANSWER], [ANSWER]),
     ],
 )
-def test_what_says_something_else_has_another_hash(one: list[dict[str, Any]], other: list[dict[str, Any]]) -> None:
+def test_what_says_something_else_has_another_hash(one: list[Message], other: list[Message]) -> None:
     assert hashes(one)[-1] != hashes(other)[-1]
 
 
@@ -103,12 +104,12 @@ TALKS = st.lists(
 ).map(lambda said: [{"role": role, "content": text} for role, text in said])
 
 
-def spoken(messages: list[dict[str, Any]]) -> list[tuple[str, str]]:
+def spoken(messages: list[Message]) -> list[tuple[str, str]]:
     said = [(message["role"], message["content"]) for message in messages if message["role"] != "system"]
     return [(role, text.strip()) for role, text in said]
 
 
-def check_hashes(of: Callable[[list[dict[str, Any]]], list[bytes]], one: Any, other: Any) -> None:
+def check_hashes(of: Callable[[list[Message]], list[bytes]], one: Any, other: Any) -> None:
     """Two hashes are equal exactly when everything that was said up to there is equal."""
     for count, hash_ in enumerate(of(one), 1):
         for number, second in enumerate(of(other), 1):
@@ -122,7 +123,10 @@ def test_hashes_are_equal_when_histories_are(one: Any, other: Any) -> None:
 
 
 def test_a_hash_of_the_last_message_alone_would_be_noticed() -> None:
-    talks = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}], [{"role": "user", "content": "b"}]
+    talks: tuple[list[Message], list[Message]] = (
+        [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}],
+        [{"role": "user", "content": "b"}],
+    )
     with pytest.raises(AssertionError):
         check_hashes(lambda messages: [extended(b"", message["content"].encode()) for message in messages], *talks)
 
@@ -135,7 +139,7 @@ def test_what_is_new_stands_behind_what_is_known(talk: Any) -> None:
 
 
 def test_the_way_to_anthropic_and_back_keeps_the_hashes() -> None:
-    talk = [
+    talk: list[Message] = [
         {"role": "user", "content": "look"},
         CALL,
         {"role": "tool", "tool_call_id": "c1", "content": "seen"},

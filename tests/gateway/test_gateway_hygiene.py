@@ -113,7 +113,7 @@ def test_at_the_mark_there_is_one_compaction_before_the_turn(
     gateway = serving(engine)
     say(gateway, "good evening")
     said = overnight(gateway, MARK)
-    assert gateway.store.requests("room")[-1].reason == REQUEST
+    assert gateway.store.journal("room")[-1].reason == REQUEST
     turn = say(gateway, "good morning")
     assert (turn["content"], turn["usage"]["compactions"]) == ("good morning", 1)
     assert len(upstream.requests[-1].messages) < len(said)
@@ -161,7 +161,7 @@ def test_three_messages_are_never_folded(serving: Callable[..., Gateway], calls:
         usage = say(gateway, CHATTER * 15, respond=False)["usage"]
     assert usage["tokens"] > MARK
     say(gateway, "hello")
-    assert REASON not in [row.report.get("trigger") for row in gateway.store.requests("room")]
+    assert REASON not in [row.report.get("trigger") for row in gateway.store.journal("room")]
     overnight(gateway, MARK)
     say(gateway, "and now?")
-    assert REASON in [row.report.get("trigger") for row in gateway.store.requests("room")]
+    assert REASON in [row.report.get("trigger") for row in gateway.store.journal("room")]

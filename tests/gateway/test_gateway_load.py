@@ -14,7 +14,6 @@ from tests.gateway.serving import Bench, served
 
 from leporello.config import Config
 from leporello.gateway.errors import Refused
-from leporello.gateway.recent import Recent
 from leporello.gateway.server import listening
 from leporello.store import open_store
 
@@ -66,9 +65,11 @@ def test_long_conversations_make_room_for_others(run: Callable[..., None]) -> No
     async def story(bench: Bench) -> None:
         talks: list[list[Any]] = [[] for _ in range(6)]
         names = [await bench.say(talk, f"I am {number}", weight=400) for number, talk in enumerate(talks)]
-        assert bench.clients.open == 3  # two of 400 are within the bound, and the newest is not known to be long before
-        await bench.clients.expire(3600)
-        assert bench.clients.open == 2
+        assert (
+            len(bench.clients.pool) == 3
+        )  # two of 400 are within the bound, and the newest is not known to be long before
+        await bench.clients.pool.expire(3600)
+        assert len(bench.clients.pool) == 2
         for number, talk in enumerate(talks):
             assert await bench.say(talk, "and on") == names[number]
 
@@ -83,7 +84,7 @@ def test_the_key_that_holds_most_makes_room(bounds: dict[str, int], run: Callabl
         names = [await bench.say(talk, f"hello {n}", owner="ada", weight=100) for n, talk in enumerate(talks)]
         for number in range(20):
             await bench.say([], f"I am {number}", owner="mallory", weight=200)
-        assert [key for owner, key, _ in bench.clients._pool if owner == "ada"] == names
+        assert [key for owner, key, _ in bench.clients.pool if owner == "ada"] == names
         for talk, name in zip(talks, names, strict=True):
             assert await bench.say(talk, "on", owner="ada") == name
 
@@ -99,7 +100,7 @@ def test_one_that_is_not_held_is_found_in_the_store(run: Callable[..., None]) ->
         await bench.say(branch, "elsewhere", name="mine")
         for number in range(12):
             await bench.say([], f"I am {number}")
-        assert not [key for key in bench.clients._pool if key[1] == "mine"]
+        assert not [key for key in bench.clients.pool if key[1] == "mine"]
         await bench.say(branch, "and on", name="mine")
         assert await bench.say(talk, "and on", name="mine") == "mine"
         assert bench.store.branches("mine")[1].head is False
@@ -126,13 +127,13 @@ def test_one_that_is_not_held_still_belongs_to_its_client(run: Callable[..., Non
 def test_conversations_with_the_agent_have_bounds_too(run: Callable[..., None]) -> None:
     async def story(bench: Bench) -> None:
         agents = bench.state.agents
-        agents._pool._most_bytes = 1000
+        agents.pool._most_bytes = 1000
         for number in range(12):
             async with agents.session("", f"room-{number}") as session:
                 async for _ in session.speak({"role": "user", "content": "some words " * 60}, respond=False):
                     pass
                 assert session.weight > 400
-        assert agents.open <= 4
+        assert len(agents.pool) <= 4
         async with agents.session("", "room-0") as session:
             window = await session.call(lambda agent: agent.session.window)
             assert [message["role"] for message in window] == ["system", "user"]
@@ -150,20 +151,13 @@ def test_clients_may_name_any_model_and_only_some_are_remembered(run: Callable[.
     run(story, most_open=4)
 
 
-def test_what_was_written_last_is_remembered() -> None:
-    recent: Recent[str, int] = Recent(2)
-    for number, key in enumerate("abac"):
-        recent.put(key, number)
-    assert [recent.get(key) for key in "abc"] == [2, None, 3]
-
-
 def test_conversations_on_one_model_share_what_finds_their_engines(run: Callable[..., None]) -> None:
     """Plugins are looked for once; each conversation has an engine of its own all the same."""
 
     async def story(bench: Bench) -> None:
         for number in range(3):
             await bench.say([], f"I am {number}")
-        held = [bench.clients._pool.get(key) for key in bench.clients._pool]
+        held = [bench.clients.pool.get(key) for key in bench.clients.pool]
         sessions = [client._session for client in held if client and client._session]
         engines = {id(session._conversation.engine.engine) for session in sessions}
         sources = {id(session._opened.source) for session in sessions}
@@ -189,12 +183,35 @@ def test_many_conversations_at_once_from_another_process() -> None:
     assert not SOAK or load.growth(seen.memory) < MOST_GROWTH
 
 
+@pytest.mark.slow
+def test_many_conversations_of_all_apis_while_the_gateway_is_killed() -> None:
+    """What was answered is stored once, and every conversation goes on behind each kill."""
+    size = (
+        ["--conversations", "200", "--seconds", "300", "--kills", "50"] if SOAK else ["--seconds", "5", "--kills", "2"]
+    )
+    seen, wrong = load.measure(load.size([*size, "--dialects", *load.APIS]))
+    assert seen.errors == []
+    assert wrong == []
+    assert seen.kills == (50 if SOAK else 2)
+    assert seen.repeated
+
+
 def test_what_is_lost_doubled_or_grows_would_be_noticed(tmp_path: Path) -> None:
     store = open_store(tmp_path / "a.db")
     store.append("a", [{"role": "user", "content": "one"}, {"role": "assistant", "content": "yes"}])
     store.close()
     assert load.compare(tmp_path / "a.db", [("a", ["one", "yes"])]) == []
-    for talks in ([("a", ["one", "yes", "two"])], [("a", ["one"])], [], [("b", ["one", "yes"])]):
+    store = open_store(tmp_path / "a.db")
+    store.append("unanswered", [{"role": "user", "content": "one"}])
+    store.close()
+    assert load.compare(tmp_path / "a.db", [("a", ["one", "yes"])], killed=True) == []
+    for talks in (
+        [("a", ["one", "yes"])],
+        [("a", ["one", "yes", "two"])],
+        [("a", ["one"])],
+        [],
+        [("b", ["one", "yes"])],
+    ):
         assert load.compare(tmp_path / "a.db", talks)
     minutes = [second / 60 for second in range(300)]
     assert load.growth([(60 * minute, 100 - 50 * 0.1**minute) for minute in minutes]) < MOST_GROWTH

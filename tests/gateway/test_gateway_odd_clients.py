@@ -279,6 +279,29 @@ class TestASystemMessageInTheMiddle:
             assert f'notice-{asked}"' in json.dumps(messages[at + 1])
 
 
+def test_every_call_may_have_the_same_id(start: Callable[..., Gateway], wire: Wire) -> None:
+    """Some providers and clients name every call `call_1`: what was said is one conversation all the same."""
+    gateway = start(wire)
+    said: Messages = []
+    names = set()
+    for number in range(6):
+        function = {"name": "look", "arguments": json.dumps({"at": number})}
+        call = {"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "function": function}]}
+        said.append(user(f"question {number}"))
+        for answer in (call, assistant(f"It stands at berth {number}.")):
+            if answer is not call:
+                said.append({"role": "tool", "tool_call_id": "call_1", "content": f"berth {number}"})
+            told = {"index": 0, "message": answer, "finish_reason": "stop"}
+            wire.chunks = [json.dumps({"choices": [told]}).encode()]
+            names.add(gateway.chat(said).headers[SESSION])
+            said.append(answer)
+    (name,) = names
+    rows = list(gateway.store.messages(name))
+    assert [row.role for row in rows] == [one["role"] for one in said]
+    assert [row.message["content"] for row in rows if row.role == "tool"] == [f"berth {number}" for number in range(6)]
+    assert len(gateway.store.branches(name)) == 1
+
+
 class TestTheSameRequestTwice:
     @pytest.mark.parametrize("begun", [True, False])
     def test_at_once_is_answered_twice_and_both_go_on(

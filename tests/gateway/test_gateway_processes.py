@@ -15,7 +15,7 @@ import anthropic
 import httpx2
 import openai
 import pytest
-from tests.gateway.test_gateway_faults import Process, served
+from tests.gateway.process import Process, served
 
 from leporello.gateway.keys import hashed
 from leporello.gateway.metrics import Metrics, merged

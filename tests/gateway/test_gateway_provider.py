@@ -13,10 +13,10 @@ import pytest
 from tests.fixtures.gateway import UPSTREAM_KEY
 
 from leporello.errors import ConfigError, ModelError, StoreError
-from leporello.gateway.errors import told
+from leporello.gateway.errors import public_message
+from leporello.gateway.reply import decompressing
 from leporello.gateway.scrub import Scrubber
 from leporello.gateway.sse import LONGEST_EVENT, Events
-from leporello.gateway.upstream import _unpacker
 from leporello.llm.errors import classify
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def test_a_refusal_keeps_its_status_and_loses_what_is_secret(
     for status in STATUSES:
         wire.status = status
         got = ROUTES[route](gateway)
-        assert got.status_code == (502 if status == 401 and route in ("chat", "messages") else status)
+        assert got.status_code == status
         assert [name for name, secret in SECRETS.items() if secret in got.text] == []
         assert got.json()["error"]["message"]
 
@@ -138,7 +138,7 @@ class TestPackedAnswers:
 
     def test_are_unpacked_piece_by_piece(self) -> None:
         """A bomb is never in memory as a whole: who takes the pieces can stop at any of them."""
-        pieces = _unpacker("gzip")(BOMB)
+        pieces = iter(decompressing("gzip")(BOMB))
         assert len(next(pieces)) <= 64 * 1024
         assert max(map(len, pieces)) <= 64 * 1024
 
@@ -219,9 +219,9 @@ def test_a_client_learns_nothing_of_files_and_machines() -> None:
     config = ConfigError("no model is set.", file="/etc/secret.yaml", key="model.default", hint="Edit /etc.")
     model = ModelError("no connection to http://10.0.0.7:8000/v1 (gpu.internal)")
     for error, kept in ((store, "the disk is full"), (config, "model.default"), (model, "no connection")):
-        assert kept in told(error)
-        assert not any(secret in told(error) for secret in ("/srv", "/etc", "10.0.0.7", "gpu.internal"))
-    assert "secret" not in told(ValueError("secret"))
+        assert kept in public_message(error)
+        assert not any(secret in public_message(error) for secret in ("/srv", "/etc", "10.0.0.7", "gpu.internal"))
+    assert "secret" not in public_message(ValueError("secret"))
 
 
 class TestEvents:

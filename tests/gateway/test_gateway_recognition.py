@@ -134,6 +134,19 @@ class TestARetry:
         assert paths(gateway, name) == [texts(talk), texts(again)]
         assert sum(1 for _ in gateway.store.messages(name, superseded=True)) == 5
 
+    def test_that_fails_does_not_become_the_head(self, gateway: Gateway, upstream: ModelServer) -> None:
+        """The answer that the user has stays on the path that is resumed."""
+        talk: Messages = []
+        name = gateway.say(talk, "hi")
+        gateway.say(talk, "roll a die")
+        upstream.fail(Failure.SERVER_ERROR, times=2)
+        for _ in range(2):
+            assert gateway.chat(talk[:-1]).status_code == 500
+        assert gateway.store.head(name) == 1
+        assert gateway.texts(name) == texts(talk)
+        assert gateway.chat(talk[:-1]).status_code == 200
+        assert gateway.store.head(name) != 1
+
 
 def test_a_client_that_left_and_kept_what_it_had_goes_on(start: Callable[..., Gateway], wire: Wire) -> None:
     answer = b'data: {"choices":[{"index":0,"delta":{"role":"assistant","content":"first"}}]}\n\n'

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SOAK = bool(os.environ.get("LEPORELLO_SOAK"))
 KEY = "key-of-ada"
-SERVED = {"Listing", "Show", "Delete", "History", "Speak", "Compress", "Reset", "Export"}
+SERVED = {"Listing", "Show", "Delete", "ShowMessages", "Speak", "Compress", "Reset", "Export"}
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from leporello.gateway.errors import Refused
 from leporello.gateway.exchange import SLICE
 from leporello.gateway.keys import hashed
 from leporello.gateway.lag import Lag
-from leporello.gateway.limits import BODIES_HELD, LANE_WIDTH, ConcurrencyLimit, Lane, Lanes
+from leporello.gateway.limits import BODIES_HELD, THREADS_PER_KEY, ConcurrencyLimit, ThreadLimit, ThreadLimits
 from leporello.store import open_store
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ KEYS = {name: hashed(name) for name in ("mallory", "ada")}
 MALLORY, ADA = {"x-api-key": "mallory"}, {"x-api-key": "ada"}
 
 
-def user(text: Any) -> dict[str, Any]:
+def user(text: Any) -> Any:
     return {"role": "user", "content": text}
 
 
@@ -248,8 +248,8 @@ class TestShares:
 
     def test_a_key_computes_in_so_many_threads(self) -> None:
         async def story() -> None:
-            lanes = Lanes()
-            lane, running, most = lanes.of("mallory"), 0, 0
+            thread_limits = ThreadLimits()
+            threads, running, most = thread_limits.of("mallory"), 0, 0
             gate = threading.Event()
 
             def work() -> None:
@@ -259,48 +259,48 @@ class TestShares:
                 gate.wait(20)
                 running -= 1
 
-            tasks = [asyncio.ensure_future(lane.run(None, work)) for _ in range(8)]
-            assert await lanes.of("ada").run(None, lambda: "served") == "served"
+            tasks = [asyncio.ensure_future(threads.run(work)) for _ in range(8)]
+            assert await thread_limits.of("ada").run(lambda: "served") == "served"
             gate.set()
             await asyncio.gather(*tasks)
-            assert most <= LANE_WIDTH
+            assert most <= THREADS_PER_KEY
 
         asyncio.run(story())
 
     def test_who_waits_for_a_model_does_not_compute(self) -> None:
         async def story() -> None:
-            lane = Lane(1)
+            threads = ThreadLimit(1)
             answered, asked = threading.Event(), threading.Event()
 
             def waiting() -> str:
-                with lane.idle():
+                with threads.idle():
                     asked.set()
                     assert answered.wait(20)
                 return "one"
 
-            task = asyncio.ensure_future(lane.run(None, waiting))
+            task = asyncio.ensure_future(threads.run(waiting))
             await asyncio.to_thread(asked.wait, 20)
-            assert await lane.run(None, lambda: "two") == "two"
+            assert await threads.run(lambda: "two") == "two"
             answered.set()
             assert await task == "one"
-            assert await lane.run(None, lambda: "three") == "three"
+            assert await threads.run(lambda: "three") == "three"
 
         asyncio.run(story())
 
     def test_whoever_comes_back_from_a_model_finds_a_place(self) -> None:
-        """All others of the lane wait for it, or compute; none of them waits for what it holds."""
+        """All others of the threads wait for it, or compute; none of them waits for what it holds."""
 
         async def story() -> None:
-            lane = Lane()
+            threads = ThreadLimit()
             answered = threading.Event()
 
             def waiting() -> str:
-                with lane.idle():
+                with threads.idle():
                     assert answered.wait(20)
                 return "one"
 
-            first = [asyncio.ensure_future(lane.run(None, waiting)) for _ in range(4)]
-            others = [asyncio.ensure_future(lane.run(None, lambda: time.sleep(0.01))) for _ in range(30)]
+            first = [asyncio.ensure_future(threads.run(waiting)) for _ in range(4)]
+            others = [asyncio.ensure_future(threads.run(lambda: time.sleep(0.01))) for _ in range(30)]
             await asyncio.sleep(0.05)
             answered.set()
             async with asyncio.timeout(20):
@@ -320,7 +320,7 @@ class TestShares:
                 gate.wait(20)
                 raise Refused(413, "too\nlong")
 
-            task = asyncio.ensure_future(Lanes().of("mallory").run(None, work))
+            task = asyncio.ensure_future(ThreadLimits().of("mallory").run(work))
             await asyncio.to_thread(begun.wait, 20)
             task.cancel()
             gate.set()
@@ -332,7 +332,7 @@ class TestShares:
 
     def test_work_that_was_begun_is_carried_to_its_end(self) -> None:
         async def story() -> None:
-            lane = Lane(1)
+            threads = ThreadLimit(1)
             begun, gate, done = threading.Event(), threading.Event(), threading.Event()
 
             def work() -> None:
@@ -340,8 +340,8 @@ class TestShares:
                 gate.wait(20)
                 done.set()
 
-            task = asyncio.ensure_future(lane.run(None, work))
-            waiting = asyncio.ensure_future(lane.run(None, lambda: None))
+            task = asyncio.ensure_future(threads.run(work))
+            waiting = asyncio.ensure_future(threads.run(lambda: None))
             await asyncio.to_thread(begun.wait, 20)
             task.cancel()
             waiting.cancel()

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.fixtures.gateway import Gateway
 
-    from leporello.testing.model_server import Request
+    from leporello.testing.model_server import ReceivedRequest
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ NAMED = {"x-leporello-session": "room"}
 SECRET = "the code of the vault is 7319-QX"
 
 
-def searches(request: Request) -> Step:
+def searches(request: ReceivedRequest) -> Step:
     """Look for the code when asked for it, and say what was found."""
     newest = request.messages[-1]
     if newest["role"] == "tool":
@@ -90,8 +90,30 @@ def test_a_restart_in_between_is_not_noticed(start: Callable[..., Gateway], libr
     assert len(again.texts("room")) == 8
 
 
-def test_a_conversation_without_a_name_is_left_alone(gateway: Gateway, library: ModelServer) -> None:
-    gateway.say([], "what is the code?")
+@pytest.mark.parametrize("restarted", [False, True], ids=["one process", "restarted"])
+def test_a_conversation_without_a_name_has_them_from_the_first_request_on(
+    restarted: bool, start: Callable[..., Gateway], library: ModelServer
+) -> None:
+    """The hidden round is no part of what the client is recognised by."""
+    config = {"context": {"engine": "lcm"}}
+    gateway = start(library, config, tools=True)
+    talk: list[dict[str, Any]] = []
+    name = gateway.say(talk, SECRET)
+    assert gateway.say(talk, "what is the code?") == name
+    assert talk[-1]["content"] == "found"
+    if restarted:
+        gateway.stop()
+        gateway = start(library, config, tools=True)
+    assert gateway.say(talk, "thank you") == name
+    assert len(gateway.texts(name)) == 8
+    tools = [request.tools for request in library.requests]
+    assert tools[0]
+    assert all(offered == tools[0] for offered in tools)
+
+
+def test_without_the_setting_nothing_is_offered(start: Callable[..., Gateway], library: ModelServer) -> None:
+    gateway = start(library, {"context": {"engine": "lcm"}})
+    gateway.say([], "what is the code?", NAMED)
     assert library.requests[0].tools == []
 
 
@@ -102,3 +124,60 @@ def test_a_model_that_only_ever_searches_is_stopped(start: Callable[..., Gateway
         got = gateway.chat([{"role": "user", "content": "search"}], NAMED)
         assert got.status_code == 200
         assert len(server.requests) == 9
+
+
+def test_an_answer_with_calls_for_both_stays_on_its_branch(start: Callable[..., Gateway]) -> None:
+    """The client answers its own call, and the other one too, which it does not know: the engine's answer counts."""
+
+    def both(request: ReceivedRequest) -> Step:
+        newest = request.messages[-1]
+        if newest["role"] == "user" and "both" in str(newest["content"]):
+            calls = [Use(name="lcm_grep", arguments={"query": "vault"}), Use(name="look", arguments={})]
+            return Step(tool_calls=calls)
+        return Step(text=f"noted {len(request.messages)}")
+
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+    with ModelServer(then=both) as upstream:
+        gateway = start(upstream, {"context": {"engine": "lcm"}}, tools=True)
+        talk: list[dict[str, Any]] = []
+        gateway.say(talk, "the vault is 73", NAMED)
+        talk.append({"role": "user", "content": "both please"})
+        message = gateway.chat(talk, NAMED, tools=tools).json()["choices"][0]["message"]
+        talk.append(message)
+        for call in message["tool_calls"]:
+            text = "a cat" if call["function"]["name"] == "look" else "Error: no such tool"
+            talk.append({"role": "tool", "tool_call_id": call["id"], "content": text})
+        answer = gateway.chat(talk, NAMED, tools=tools).json()["choices"][0]["message"]
+        talk.append({"role": "assistant", "content": answer["content"]})
+        name = gateway.say(talk, "thanks", NAMED)
+        (info,) = gateway.store.conversations()
+        assert (info.key, info.branches) == (name, 1)
+        results = [row.message["content"] for row in gateway.store.messages(name) if row.role == "tool"]
+        assert len(results) == 2
+        assert "a cat" in results
+        assert "Error: no such tool" not in results
+
+
+AGENT = {"x-claude-code-session-id": "s-1"}
+TOOL = {"type": "function", "function": {"name": "shell", "parameters": {"type": "object", "properties": {}}}}
+
+
+def offered(library: ModelServer) -> list[bool]:
+    """Return which of the requests so far offered the tools of the engine."""
+    return ["lcm_grep" in json.dumps(request.tools) for request in library.requests]
+
+
+def test_what_an_agent_asks_aside_gets_no_tools(gateway: Gateway, library: ModelServer) -> None:
+    """A request for a title, which has none of its own, could be answered with a call instead."""
+    assert gateway.chat([{"role": "user", "content": SECRET}], AGENT, tools=[TOOL]).status_code == 200
+    assert gateway.chat([{"role": "user", "content": "a title for what is the code"}], AGENT).status_code == 200
+    assert gateway.chat([{"role": "user", "content": "I bring no tools, and am no agent"}], NAMED).status_code == 200
+    assert offered(library) == [True, False, True]
+
+
+def test_an_agent_may_bring_its_tools_among_the_items(gateway: Gateway, library: ModelServer) -> None:
+    """As Codex does: that is its work, not something aside."""
+    tools = {"type": "additional_tools", "role": "developer", "tools": [{"type": "custom", "name": "exec"}]}
+    items = [tools, {"type": "message", "role": "user", "content": SECRET}]
+    assert gateway.post("/v1/responses", {"model": "m", "input": items}, {"thread-id": "t-1"}).status_code == 200
+    assert offered(library) == [True]

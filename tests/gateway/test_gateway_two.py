@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from tests.fixtures.gateway import Gateway
 
-    from leporello.testing.model_server import Request
+    from leporello.testing.model_server import ReceivedRequest
 
 NAME = {"X-Leporello-Session": "shared"}
 
@@ -26,7 +26,7 @@ class Model:
         self.asked, self.go_on = threading.Event(), threading.Event()
         self.folding = self.most = 0
 
-    def __call__(self, request: Request) -> Step:
+    def __call__(self, request: ReceivedRequest) -> Step:
         if str(request.messages[-1]["content"]).startswith("question"):
             return Step(text="an answer")
         self.folding += 1

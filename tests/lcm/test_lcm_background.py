@@ -15,8 +15,8 @@ from leporello import LCMEngine
 from leporello.engine import normalise_usage
 from leporello.errors import NetworkError
 from leporello.lcm import verify
-from leporello.lcm.background import Later, Pool
-from leporello.lcm.writing import REMAKE
+from leporello.lcm.background import ThreadPool
+from leporello.lcm.node_writer import REMAKE
 from leporello.llm import Completion, FakeClock, ScriptedLLM
 from leporello.messages import Message
 from leporello.prices import cost
@@ -25,6 +25,8 @@ from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from leporello.testing.manual_executor import ManualExecutor
 
 Work = Callable[..., list[Message]]
 Make = Callable[..., LCMEngine]
@@ -55,7 +57,7 @@ def prepared(engine: LCMEngine) -> int:
     return len(engine.store.prepared_nodes(engine.conversation))
 
 
-def test_below_the_soft_mark_nothing_is_prepared(make_engine: Make, work: Work, background: Later) -> None:
+def test_below_the_soft_mark_nothing_is_prepared(make_engine: Make, work: Work, background: ManualExecutor) -> None:
     engine = make_engine(llm=ScriptedLLM(GOOD))
     assert not request(engine, grow(engine, work, 0.6))
     background.run()
@@ -63,7 +65,7 @@ def test_below_the_soft_mark_nothing_is_prepared(make_engine: Make, work: Work, 
 
 
 def test_above_it_leaves_are_prepared_and_the_hard_mark_swaps_them_in_without_a_call(
-    make_engine: Make, work: Work, background: Later
+    make_engine: Make, work: Work, background: ManualExecutor
 ) -> None:
     llm = ScriptedLLM(GOOD, context_length=64_000)
     engine = make_engine(llm=llm)
@@ -73,7 +75,7 @@ def test_above_it_leaves_are_prepared_and_the_hard_mark_swaps_them_in_without_a_
     background.run()
     assert prepared(engine) >= 2
     calls = len(llm.calls)
-    full = [*messages, {"role": "assistant", "content": "Next."}, *work(500, 510)]
+    full: list[Message] = [*messages, {"role": "assistant", "content": "Next."}, *work(500, 510)]
     assert request(engine, full)
     window = engine.compress(full)
     assert len(llm.calls) == calls, "the fold waited for the model"
@@ -84,7 +86,7 @@ def test_above_it_leaves_are_prepared_and_the_hard_mark_swaps_them_in_without_a_
 
 @pytest.mark.slow
 def test_when_prepared_leaves_are_enough_exactly_their_messages_are_folded(
-    make_engine: Make, work: Work, background: Later
+    make_engine: Make, work: Work, background: ManualExecutor
 ) -> None:
     engine = make_engine(64_000, llm=ScriptedLLM(GOOD, context_length=64_000), config={"threshold": 0.5})
     messages = grow(engine, work, 0.98)
@@ -96,7 +98,7 @@ def test_when_prepared_leaves_are_enough_exactly_their_messages_are_folded(
         for cover in node.covers
         for seq in range(cover.first_seq, cover.last_seq + 1)
     }
-    full = [*messages, {"role": "assistant", "content": "Next."}, *work(500, 510)]
+    full: list[Message] = [*messages, {"role": "assistant", "content": "Next."}, *work(500, 510)]
     assert request(engine, full)
     engine.compress(full)
     folded = {
@@ -111,7 +113,7 @@ def test_when_prepared_leaves_are_enough_exactly_their_messages_are_folded(
 
 @pytest.mark.slow
 def test_a_request_that_was_the_newest_is_prepared_when_another_one_comes(
-    make_engine: Make, work: Work, background: Later
+    make_engine: Make, work: Work, background: ManualExecutor
 ) -> None:
     """It stands before leaves that are prepared already, and is too short to ask the model about."""
     engine = make_engine(64_000, llm=ScriptedLLM(GOOD, context_length=64_000), config={"threshold": 0.5})
@@ -131,7 +133,7 @@ def test_a_request_that_was_the_newest_is_prepared_when_another_one_comes(
 
 @pytest.mark.slow
 def test_when_the_hard_mark_comes_first_extractive_leaves_go_in_and_are_improved_at_the_next_fold(
-    make_engine: Make, work: Work, background: Later
+    make_engine: Make, work: Work, background: ManualExecutor
 ) -> None:
     llm = ScriptedLLM(GOOD, context_length=64_000)
     engine = make_engine(llm=llm)
@@ -145,7 +147,7 @@ def test_when_the_hard_mark_comes_first_extractive_leaves_go_in_and_are_improved
     background.run()
     assert window == before
     assert {node.made_by for node in engine.store.nodes("s")} == {"extract"}, "a rewrite outside of a fold"
-    longer = [*window, {"role": "assistant", "content": "Next."}, *work(700, 760)]
+    longer: list[Message] = [*window, {"role": "assistant", "content": "Next."}, *work(700, 760)]
     assert request(engine, longer)
     engine.compress(longer)
     assert any(node.made_by == "model" for node in engine.store.nodes("s"))
@@ -154,7 +156,7 @@ def test_when_the_hard_mark_comes_first_extractive_leaves_go_in_and_are_improved
 
 @pytest.mark.slow
 def test_condensed_nodes_are_prepared_too_so_that_a_fold_writes_nothing(
-    make_engine: Make, work: Work, background: Later
+    make_engine: Make, work: Work, background: ManualExecutor
 ) -> None:
     """Over many folds every node is the model's, and none was written while a turn waited."""
     llm = ScriptedLLM(LONG, context_length=64_000)
@@ -180,7 +182,7 @@ def test_condensed_nodes_are_prepared_too_so_that_a_fold_writes_nothing(
 
 
 def test_what_is_paid_in_the_background_is_in_the_report_of_the_fold(
-    make_engine: Make, work: Work, background: Later
+    make_engine: Make, work: Work, background: ManualExecutor
 ) -> None:
     usage = {"input_tokens": 1_000_000, "output_tokens": 0}
     answer = Completion(text=GOOD, usage=normalise_usage(usage))
@@ -191,7 +193,7 @@ def test_what_is_paid_in_the_background_is_in_the_report_of_the_fold(
     background.run()
     each = cost(usage, "claude-sonnet-5", "anthropic")
     paid = len(llm.calls)
-    full = [*messages, {"role": "assistant", "content": "Next."}, *work(500, 510)]
+    full: list[Message] = [*messages, {"role": "assistant", "content": "Next."}, *work(500, 510)]
     assert request(engine, full)
     engine.compress(full)
     assert engine.last_compaction is not None
@@ -201,7 +203,9 @@ def test_what_is_paid_in_the_background_is_in_the_report_of_the_fold(
     assert json.loads(engine.handle_tool_call("lcm_status", {}))["cost_usd"] == pytest.approx(each * paid)
 
 
-def test_a_model_that_is_away_is_tried_again_and_comes_back(make_engine: Make, work: Work, background: Later) -> None:
+def test_a_model_that_is_away_is_tried_again_and_comes_back(
+    make_engine: Make, work: Work, background: ManualExecutor
+) -> None:
     clock, up = FakeClock(), {"now": False}
 
     def answer(_: list[Message]) -> str:
@@ -235,7 +239,7 @@ def test_the_pool_of_the_process_prepares_in_a_file(tmp_path: Path, work: Work) 
         assert len(store.prepared_nodes("s")) >= 2
 
 
-def test_equal_work_is_done_once(make_engine: Make, work: Work, background: Later) -> None:
+def test_equal_work_is_done_once(make_engine: Make, work: Work, background: ManualExecutor) -> None:
     llm = ScriptedLLM(GOOD, context_length=64_000)
     engine = make_engine(llm=llm)
     messages = grow(engine, work, 0.9)
@@ -248,7 +252,7 @@ def test_equal_work_is_done_once(make_engine: Make, work: Work, background: Late
     assert len(llm.calls) == prepared(engine)
 
 
-def test_an_engine_without_a_model_prepares_nothing(make_engine: Make, work: Work, background: Later) -> None:
+def test_an_engine_without_a_model_prepares_nothing(make_engine: Make, work: Work, background: ManualExecutor) -> None:
     engine = make_engine()
     request(engine, grow(engine, work, 0.9))
     background.run()
@@ -259,7 +263,7 @@ class TestPool:
     """The threads of the process."""
 
     def test_it_starts_with_the_first_work_and_drains(self) -> None:
-        pool, done = Pool(), threading.Event()
+        pool, done = ThreadPool(), threading.Event()
         before = threading.active_count()
         assert pool.drain("a", 0)
         assert threading.active_count() == before
@@ -268,7 +272,7 @@ class TestPool:
         assert pool.drain("a", 10)
 
     def test_draining_has_a_limit(self) -> None:
-        pool, gate = Pool(), threading.Event()
+        pool, gate = ThreadPool(), threading.Event()
 
         def wait() -> None:
             gate.wait(10)
@@ -280,7 +284,7 @@ class TestPool:
         assert pool.drain("a", 10)
 
     def test_work_that_fails_does_not_end_the_pool(self) -> None:
-        pool, done = Pool(1), threading.Event()
+        pool, done = ThreadPool(1), threading.Event()
 
         def fail() -> None:
             raise RuntimeError("planted")
@@ -290,7 +294,7 @@ class TestPool:
         assert done.wait(10)
 
     def test_a_child_process_has_a_pool_of_its_own(self) -> None:
-        pool = Pool()
+        pool = ThreadPool()
         started = threading.Event()
         pool.submit(started.set, "a")
         assert started.wait(10)

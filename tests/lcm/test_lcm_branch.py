@@ -9,7 +9,7 @@ import pytest
 from leporello import LCMEngine
 from leporello.errors import StaleWindowError
 from leporello.messages import Message
-from leporello.store import Branch, Cover, Node, Proposal, Request, Window, open_store
+from leporello.store import Branch, Cover, JournalRow, Node, Proposal, StoredWindow, WindowItem, open_store
 
 Work = Callable[..., list[Message]]
 Make = Callable[..., LCMEngine]
@@ -44,12 +44,13 @@ def proposal(branch: Branch, seq: int) -> Proposal:
     window = branch.window()
     nodes = branch.nodes(window)
     (made,) = branch.store.add_nodes("s", [leaf(seq)])
-    items = (*({"n": node.id, "role": "user"} for node in nodes), {"n": made.id, "role": "user"})
-    return Proposal(window=Window(version=window.version, items=items), nodes=(*nodes, made), used=(made.id,))
+    shown: list[WindowItem] = [{"n": node.id, "role": "user"} for node in [*nodes, made]]
+    items = tuple(shown)
+    return Proposal(window=StoredWindow(version=window.version, items=items), nodes=(*nodes, made), used=(made.id,))
 
 
 def committed(branch: Branch, seq: int) -> None:
-    branch.commit(proposal(branch, seq), Request(reason="fold", keep=0, added=()))
+    branch.commit(proposal(branch, seq), JournalRow(reason="fold", keep=0, added=()))
 
 
 def test_folds_of_others_and_own_ones_are_seen(work: Work) -> None:
@@ -78,8 +79,8 @@ def test_planted_nodes_that_are_remembered_too_long_are_caught(work: Work) -> No
     store.append("s", work(0, 4))
 
     class Stale(Branch):
-        def window(self) -> Window:
-            return Window()
+        def window(self) -> StoredWindow:
+            return StoredWindow()
 
     stale = Stale(store, "s")
     check_fresh(stale)
@@ -96,7 +97,7 @@ def test_a_proposal_that_is_not_committed_changes_nothing(work: Work) -> None:
     branch.propose(proposal(branch, 1))
     assert branch.take_proposal() is not None
     assert branch.take_proposal() is None, "it is taken once"
-    assert (store.window("s"), store.nodes("s"), store.requests("s")) == (before, [], [])
+    assert (store.window("s"), store.nodes("s"), store.journal("s")) == (before, [], [])
 
 
 def test_a_proposal_for_a_window_that_was_replaced_is_refused_as_a_whole(work: Work) -> None:
@@ -105,8 +106,8 @@ def test_a_proposal_for_a_window_that_was_replaced_is_refused_as_a_whole(work: W
     mine, theirs = Branch(store, "s", number=1), Branch(store, "s", number=1)
     late = proposal(mine, 1)
     committed(theirs, 2)
-    now, nodes, rows = store.window("s"), store.nodes("s"), store.requests("s")
+    now, nodes, rows = store.window("s"), store.nodes("s"), store.journal("s")
     with pytest.raises(StaleWindowError):
-        mine.commit(late, Request(reason="fold", keep=0, added=()))
-    assert (store.window("s"), store.nodes("s"), store.requests("s")) == (now, nodes, rows)
+        mine.commit(late, JournalRow(reason="fold", keep=0, added=()))
+    assert (store.window("s"), store.nodes("s"), store.journal("s")) == (now, nodes, rows)
     check_fresh(mine)

@@ -23,7 +23,7 @@ from leporello.lcm.dag import (
     views,
 )
 from leporello.lcm.fold import tiles
-from leporello.messages import is_system
+from leporello.messages import Message, is_system
 from leporello.redact import ABOUT, redact
 from leporello.store import Cover, Node, Stored
 from leporello.testing.secrets import SHAPES, leaks, pieces as fragments
@@ -31,7 +31,7 @@ from leporello.testing.strategies import valid_conversations
 from leporello.tokens import count_message
 
 
-def stored(messages: list[dict[str, object]], gap: int = 0) -> list[Stored]:
+def stored(messages: list[Message], gap: int = 0) -> list[Stored]:
     """Number messages as a store does; with a gap some numbers belong to others."""
     return [
         Stored(
@@ -84,7 +84,7 @@ def assert_exactly_once(rows: list[Stored], covers: list[Cover]) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(valid_conversations(max_turns=8, payload=400), st.integers(64, 3_000), st.sampled_from([0, 2]))
-def test_leaves_cover_every_message_exactly_once(messages: list[dict[str, object]], leaf: int, gap: int) -> None:
+def test_leaves_cover_every_message_exactly_once(messages: list[Message], leaf: int, gap: int) -> None:
     rows = stored([message for message in messages if not is_system(message)], gap)
     assert_exactly_once(rows, [cover for pieces in pack(rows, leaf) for cover in covers_of(pieces)])
 
@@ -139,7 +139,7 @@ def test_parts_that_are_cut_before_they_are_redacted_hold_some() -> None:
 
 def test_a_call_stays_with_its_results_where_they_fit() -> None:
     calls = [{"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
-    turn: list[dict[str, object]] = [
+    turn: list[Message] = [
         {"role": "user", "content": "word " * 80},
         {"role": "assistant", "content": None, "tool_calls": calls},
         {"role": "tool", "tool_call_id": "a", "content": "result " * 60},
@@ -179,9 +179,9 @@ def test_what_is_packed_from_the_front_stays_when_more_follows() -> None:
         assert list(map(covers_of, full)) == list(map(covers_of, longer))
 
 
-def turns(sizes: list[int]) -> list[dict[str, object]]:
+def turns(sizes: list[int]) -> list[Message]:
     """Make calls, each with an output of so many words."""
-    made: list[dict[str, object]] = []
+    made: list[Message] = []
     for number, size in enumerate(sizes):
         call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": '{"path": "a.py"}'}}
         output = "".join(f"word {n}\n" for n in range(size))
@@ -233,7 +233,7 @@ def parallel_reads() -> list[Stored]:
         for i, path in paths.items()
     ]
     text = "\n".join(f"def step_{n}(row): return row" for n in range(400))
-    results: list[dict[str, object]] = [{"role": "tool", "tool_call_id": i, "content": text} for i in paths]
+    results: list[Message] = [{"role": "tool", "tool_call_id": i, "content": text} for i in paths]
     return stored([{"role": "user", "content": "read"}, {"role": "assistant", "tool_calls": calls}, *results])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from leporello import LCMEngine
 from leporello.lcm import verify
-from leporello.store.reconcile.quick import RUN
+from leporello.store.reconcile.incremental_plan import RUN
 
 if TYPE_CHECKING:
     from leporello.messages import Message

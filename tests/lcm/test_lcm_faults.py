@@ -10,10 +10,10 @@ import pytest
 from leporello import LCMEngine
 from leporello.errors import StoreBusyError, StoreError
 from leporello.lcm import verify
-from leporello.lcm.background import Later
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, violations
 from leporello.store import Store, open_store
+from leporello.testing.manual_executor import ManualExecutor
 from leporello.tokens import count_messages
 
 Work = Callable[..., list[Message]]
@@ -50,13 +50,14 @@ class Faulty:
         return call if callable(real) else real
 
 
-def life(store: Any, work: Work, background: Later) -> list[Message]:
+def life(store: Any, work: Work, background: ManualExecutor) -> list[Message]:
     """Live through turns, preparation in the background, a fold, and more turns."""
     engine = LCMEngine(16_000, store=store, llm=ScriptedLLM(GOOD, context_length=64_000), executor=background)
     engine.on_event = lambda _: None
     engine.on_session_start("s")
-    messages = [*work(0, 20), ASK]
-    for more in ([], [{"role": "assistant", "content": "Next."}, *work(20, 44)]):
+    messages: list[Message] = [*work(0, 20), ASK]
+    nothing: list[Message] = []
+    for more in (nothing, [{"role": "assistant", "content": "Next."}, *work(20, 44)]):
         messages = [*messages, *more]
         engine.update_from_response({"prompt_tokens": count_messages(messages), "completion_tokens": 1})
         engine.should_compress_preflight(messages)
@@ -72,7 +73,7 @@ def everything(work: Work) -> list[Message]:
 
 def count_calls(work: Work) -> int:
     counting = Faulty(open_store(":memory:"), -1, Crash())
-    life(counting, work, Later())
+    life(counting, work, ManualExecutor())
     return counting.calls
 
 
@@ -84,7 +85,7 @@ def test_a_crash_at_any_call_of_the_store_loses_nothing(work: Work, *, after: bo
     for at in range(1, calls + 1):
         store = open_store(":memory:")
         with pytest.raises(Crash):
-            life(Faulty(store, at, Crash(), after=after), work, Later())
+            life(Faulty(store, at, Crash(), after=after), work, ManualExecutor())
         engine = LCMEngine(16_000, store=store)
         engine.on_event = lambda _: None
         engine.on_session_start("s")
@@ -100,7 +101,7 @@ def test_a_store_that_fails_once_never_costs_the_conversation(work: Work, error:
     for at in range(1, count_calls(work) + 1):
         store = open_store(":memory:")
         faulty = Faulty(store, at, error)
-        background = Later()
+        background = ManualExecutor()
         try:
             window = life(faulty, work, background)
         except StoreError:
@@ -181,7 +182,7 @@ class Away:
 def two_folds_without_a_store(kind: type[LCMEngine], work: Work) -> tuple[list[Message], list[Message]]:
     """Let lists be repaired while the store is away; return what was said, and what is stored in the end."""
     store = Away()
-    engine = kind(16_000, store=store, executor=Later())
+    engine = kind(16_000, store=store, executor=ManualExecutor())
     engine.on_event = lambda _: None
     engine.on_session_start("s")
     unanswered = work(30, 31)[:2]
@@ -211,7 +212,7 @@ def test_a_repair_that_is_not_noted_is_caught(work: Work) -> None:
         def compress(self, messages: list[Message], *args: Any, **options: Any) -> list[Message]:
             result = super().compress(messages, *args, **options)
             assert self._lists is not None
-            self._lists.owed.clear()
+            self._lists.unnoted.clear()
             return result
 
     said, stored = two_folds_without_a_store(Forgetful, work)

@@ -18,8 +18,8 @@ from click.testing import CliRunner
 from leporello import LCMEngine
 from leporello.cli import branches
 from leporello.cli.main import commands
-from leporello.store.reconcile import match
-from leporello.store.sqlite import messages
+from leporello.store.reconcile import full_plan as reconciliation
+from leporello.store.relational import messages
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def test_every_acknowledged_turn_of_a_killed_and_forgetful_host_is_kept(tmp_path
 @pytest.mark.parametrize(
     ("of", "name", "defect"),
     [
-        (match, "is_known_list", lambda *_: True),
+        (reconciliation, "is_same_conversation", lambda *_: True),
         (messages, "begin_root", lambda _, found, __: found.head),
         (branches, "newest_of_roots", lambda store, info: [one for one in store.branches(info.key) if one.head]),
     ],

@@ -16,10 +16,10 @@ import pytest
 from leporello import LCMEngine
 from leporello.errors import NetworkError
 from leporello.lcm import verify
-from leporello.lcm.background import Later
 from leporello.llm import FakeClock, ScriptedLLM
 from leporello.messages import Message, violations
 from leporello.store import open_store
+from leporello.testing.manual_executor import ManualExecutor
 from leporello.tokens import count_messages
 
 Work = Callable[..., list[Message]]
@@ -39,7 +39,7 @@ class World:
         self.store = open_store(":memory:", clock=self.clock)
         self.up = True
         self.llm = ScriptedLLM(self.answer, context_length=32_000)
-        self.background = [Later(), Later()]
+        self.background = [ManualExecutor(), ManualExecutor()]
         self.engines = [self.engine(0), self.engine(1)]
         self.messages: list[Message] = [{"role": "system", "content": "You fix builds."}]
         self.entered: list[Message] = []
@@ -94,7 +94,7 @@ class World:
     def do_crash(self) -> None:
         """End a process without a word: what it had in mind is gone, its rows in the store are not."""
         number = self.random.randrange(2)
-        self.background[number] = Later()
+        self.background[number] = ManualExecutor()
         self.engines[number] = self.engine(number)
 
     def do_outage(self) -> None:

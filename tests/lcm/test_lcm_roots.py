@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leporello import LCMEngine
-from leporello.lcm import artifacts, preparing, verify
-from leporello.lcm.artifacts import Trail
-from leporello.lcm.tools.reading import Reader
+from leporello.lcm import artifacts, preparation, verify
+from leporello.lcm.artifacts import ArtifactTrail
+from leporello.lcm.tools.reader import Reader
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message
 from leporello.store import open_store
-from leporello.store.sqlite import messages as ingesting
+from leporello.store.relational import messages as ingesting
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from leporello.lcm.background import Later
     from leporello.store.protocol import Store
+    from leporello.testing.manual_executor import ManualExecutor
 
 pytestmark = pytest.mark.slow
 
@@ -114,7 +114,7 @@ def test_the_tools_find_everything_of_another_root_and_say_which(two_roots: LCME
     ("of", "name", "defect"),
     [
         (Reader, "branch", lambda *_: {}),
-        (Trail, "_gather_beside", lambda *_: 0),
+        (ArtifactTrail, "_gather_beside", lambda *_: 0),
         (Reader, "leaves", lambda self, found: self._branch.store.covering([id_ for id_, _ in found])),
     ],
     ids=["no branch", "artifacts of the head alone", "leaves of the head alone"],
@@ -139,7 +139,7 @@ def trail_of(store: Store, work: Work) -> int:
 
     store.ingest("s", work(0, 3)[:-2])
     store._readings.clear()  # type: ignore[attr-defined]
-    trail = Trail(lambda: store, "s", "")
+    trail = ArtifactTrail(lambda: store, "s", "")
     listed: list[Message] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(artifacts, "_of_group", counted)
@@ -157,12 +157,12 @@ def test_a_call_that_was_left_open_on_another_root_is_gathered_once(work: Work) 
 
 
 def test_planted_a_trail_that_waits_for_it_reads_everything_again(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = Trail._gather_beside
+    whole = ArtifactTrail._gather_beside
 
-    def from_the_first(self: Trail, store: Store, first: int) -> int:
+    def from_the_first(self: ArtifactTrail, store: Store, first: int) -> int:
         return whole(self, store, 1)
 
-    monkeypatch.setattr(Trail, "_gather_beside", from_the_first)
+    monkeypatch.setattr(ArtifactTrail, "_gather_beside", from_the_first)
     assert trail_of(open_store(":memory:"), work) >= 4 * 23
 
 
@@ -171,7 +171,7 @@ GOOD = "## Goal\nFix the build.\n\n## Progress\n### Done\n- Read src/app.py." + 
 )
 
 
-def mixed_groups(tmp_path: Path, make_engine: Make, work: Work, background: Later) -> list[tuple[int, ...]]:
+def mixed_groups(tmp_path: Path, make_engine: Make, work: Work, background: ManualExecutor) -> list[tuple[int, ...]]:
     """Prepare nodes on two roots one after the other; return the branches that each prepared group stands on."""
     for first in (0, 100):
         engine = make_engine(store=tmp_path / "s.db", llm=ScriptedLLM(GOOD), config={"fan_in": 3})
@@ -180,7 +180,7 @@ def mixed_groups(tmp_path: Path, make_engine: Make, work: Work, background: Late
             listed = [*listed, *work(n, n + 1)]
             engine.update_from_response({"prompt_tokens": count_messages(listed), "completion_tokens": 1})
             engine.should_compress_preflight(listed)
-            engine._preparing._room = 1
+            engine._preparation._room = 1
             background.run()
         engine._stores.close()
     store = open_store(tmp_path / "s.db")
@@ -193,7 +193,7 @@ def mixed_groups(tmp_path: Path, make_engine: Make, work: Work, background: Late
 
 
 def test_nodes_of_two_roots_are_not_condensed_together(
-    tmp_path: Path, make_engine: Make, work: Work, background: Later
+    tmp_path: Path, make_engine: Make, work: Work, background: ManualExecutor
 ) -> None:
     groups = mixed_groups(tmp_path, make_engine, work, background)
     assert any(2 in group for group in groups)
@@ -201,8 +201,8 @@ def test_nodes_of_two_roots_are_not_condensed_together(
 
 
 def test_planted_what_is_prepared_on_any_root_is_condensed(
-    tmp_path: Path, make_engine: Make, work: Work, background: Later, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, make_engine: Make, work: Work, background: ManualExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(preparing, "on_path", lambda _, nodes: list(nodes))
+    monkeypatch.setattr(preparation, "on_path", lambda _, nodes: list(nodes))
     groups = mixed_groups(tmp_path, make_engine, work, background)
     assert not any(2 in group for group in groups) or not all(len(set(group)) == 1 for group in groups)

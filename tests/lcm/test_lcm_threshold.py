@@ -9,7 +9,16 @@ import pytest
 
 from leporello import LCMEngine
 from leporello.config.model import Lcm
-from leporello.lcm.threshold import LEAST_IN_VIEW, Inputs, Meter, budgets, floor_share, price_shares
+from leporello.lcm.threshold import (
+    LEAST_IN_VIEW,
+    NAMES_SHARE,
+    OPEN_LEAF_SHARE,
+    Inputs,
+    UsageMeter,
+    budgets,
+    floor_share,
+    price_shares,
+)
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -81,6 +90,12 @@ def test_whatever_the_zone_there_is_room_to_grow(zone: float, base: int, price: 
     assert inputs.excess >= 15_000
 
 
+def test_the_floor_has_room_for_the_list_of_names() -> None:
+    defaults = Lcm()
+    zones = defaults.tail + defaults.masked_zone + defaults.summary_share + OPEN_LEAF_SHARE
+    assert floor_share(defaults) == pytest.approx(zones + NAMES_SHARE)
+
+
 def test_without_a_cache_the_window_is_kept_small() -> None:
     """Every token is paid in full in every turn then, and a fold costs nothing extra."""
     plain = Inputs(base=12_000, growth=500, read_price=1.0, write_price=1.0)
@@ -105,7 +120,7 @@ def test_without_a_window_nothing_fires() -> None:
 
 
 def test_the_floor_is_measured_at_the_first_request_after_a_fold() -> None:
-    meter = Meter(floor_share(Lcm()))
+    meter = UsageMeter(floor_share(Lcm()))
     for prompt in (10_000, 12_000, 14_000):
         meter.observe(prompt)
     before = meter.inputs((0.1, 1.25))
@@ -119,7 +134,7 @@ def test_the_floor_is_measured_at_the_first_request_after_a_fold() -> None:
 
 
 def test_one_odd_fold_does_not_move_the_threshold_far() -> None:
-    meter = Meter(floor_share(Lcm()))
+    meter = UsageMeter(floor_share(Lcm()))
     meter.observe(12_000)
     calm = meter.inputs((0.1, 1.25)).threshold
     for prompt in (25_000, 190_000, 25_000):
@@ -153,7 +168,7 @@ def test_the_inputs_are_in_the_status() -> None:
     assert told.keys() >= {"mode", "base", "floor", "growth", "rewrite", "read_price", "held_price", "excess"}
 
 
-class TestTheBrake:
+class TestRefire:
     """A conversation that cannot get below its threshold."""
 
     def fired(self, turns: int, growth: str) -> list[int]:

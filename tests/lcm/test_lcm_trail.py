@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from leporello import LCMEngine
-from leporello.lcm.artifacts import Trail
+from leporello.lcm.artifacts import ArtifactTrail
 from leporello.messages import Message
 from leporello.store import Branch, Store, open_store
 
 if TYPE_CHECKING:
-    from leporello.lcm.background import Later
     from leporello.store.records import Artifact
+    from leporello.testing.manual_executor import ManualExecutor
 
 Work = Callable[..., list[Message]]
 Make = Callable[..., LCMEngine]
@@ -49,7 +49,9 @@ def test_storing_a_turn_gathers_nothing_and_asking_gathers_everything(make_engin
     assert len(of(engine.store)) > 10
 
 
-def test_many_messages_are_gathered_in_the_background(make_engine: Make, work: Work, background: Later) -> None:
+def test_many_messages_are_gathered_in_the_background(
+    make_engine: Make, work: Work, background: ManualExecutor
+) -> None:
     engine = make_engine()
     engine.should_compress_preflight(work(0, 3))
     assert not background.waiting
@@ -59,7 +61,7 @@ def test_many_messages_are_gathered_in_the_background(make_engine: Make, work: W
 
 
 def test_what_a_host_stored_itself_is_gathered_in_the_background_too(
-    make_engine: Make, work: Work, background: Later
+    make_engine: Make, work: Work, background: ManualExecutor
 ) -> None:
     store = open_store(":memory:")
     engine = make_engine(store=store)
@@ -120,7 +122,7 @@ def check_complete(store: Store, messages: Sequence[Any]) -> None:
     """Check that the trail is what one pass over the whole conversation finds: nothing missing, nothing twice."""
     with open_store(":memory:") as fresh:  # type: ignore[attr-defined]
         fresh.append("s", messages)
-        Trail(lambda: fresh, "s", "").catch_up()
+        ArtifactTrail(lambda: fresh, "s", "").catch_up()
         wanted = [(found.kind, found.value, found.note) for found in of(fresh)]
     assert [(found.kind, found.value, found.note) for found in of(store)] == wanted
 
@@ -131,11 +133,11 @@ def check_complete(store: Store, messages: Sequence[Any]) -> None:
 def test_however_often_it_is_gathered_and_by_whom_the_trail_is_the_same(cuts: list[int], restarts: list[bool]) -> None:
     messages = turns(12)
     store = open_store(":memory:")
-    trail, stored = Trail(lambda: store, "s", ""), 0
+    trail, stored = ArtifactTrail(lambda: store, "s", ""), 0
     for cut, restart in zip([*sorted(cuts), len(messages)], restarts, strict=False):
         store.append("s", messages[stored:cut])
         stored = max(stored, cut)
-        trail = Trail(lambda: store, "s", "") if restart else trail
+        trail = ArtifactTrail(lambda: store, "s", "") if restart else trail
         trail.catch_up()
     check_complete(store, messages)
 
@@ -146,7 +148,7 @@ def test_planted_a_lost_artifact_is_caught(lost: int) -> None:
     store, whole = open_store(":memory:"), open_store(":memory:")
     for each in (store, whole):
         each.append("s", messages)
-    Trail(lambda: whole, "s", "").catch_up()
+    ArtifactTrail(lambda: whole, "s", "").catch_up()
     found = of(whole)
     store.add_artifacts("s", [one for one in found if one is not found[lost]])
     with pytest.raises(AssertionError):
@@ -156,7 +158,7 @@ def test_planted_a_lost_artifact_is_caught(lost: int) -> None:
 def test_a_message_inserted_later_is_gathered_too() -> None:
     """Its number is newer than that of a call behind it that is not answered yet."""
     store = open_store(":memory:")
-    trail = Trail(lambda: store, "s", "")
+    trail = ArtifactTrail(lambda: store, "s", "")
     history: list[Message] = [*turns(2), call(7, "make all")]
     store.ingest("s", history)
     store.ingest("s", [*history[:3], {"role": "user", "content": "See docs/plan.md."}, *history[3:]], full=True)

@@ -11,7 +11,7 @@ import pytest
 from leporello import LCMEngine
 from leporello.lcm import verify
 from leporello.messages import Message
-from leporello.store import Cover, Node, Window
+from leporello.store import Cover, Node, StoredWindow
 
 pytestmark = pytest.mark.slow
 
@@ -135,7 +135,7 @@ def test_a_planted_defect_of_the_dag_is_found(engine: LCMEngine, defect: Callabl
 def test_a_tail_message_that_fell_out_of_the_window_is_found(engine: LCMEngine) -> None:
     rows = {row.id: row for row in engine.store.messages("s")}
 
-    def without_first_of_tail(window: Window) -> Window:
+    def without_first_of_tail(window: StoredWindow) -> StoredWindow:
         tail = [item for item in window.items if item.get("m") in rows]
         return replace(window, items=tuple(item for item in window.items if item is not tail[0]))
 
@@ -145,7 +145,7 @@ def test_a_tail_message_that_fell_out_of_the_window_is_found(engine: LCMEngine) 
 
 
 def test_a_block_that_fell_out_of_the_window_is_found(engine: LCMEngine) -> None:
-    def without_first_block(window: Window) -> Window:
+    def without_first_block(window: StoredWindow) -> StoredWindow:
         block = next(item for item in window.items if "n" in item)
         return replace(window, items=tuple(item for item in window.items if item is not block))
 

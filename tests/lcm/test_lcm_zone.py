@@ -13,6 +13,7 @@ from leporello.lcm import verify, view
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, role_of, text_of, tool_calls_of, violations
 from leporello.messages.fixed import CLEARED_OUTPUT, LONGEST_CLEARED
+from leporello.summary import masking
 from leporello.summary.blocks import shown
 from leporello.summary.masking import is_long_output, masked, masked_in_zone, masked_stop, zone_start
 from leporello.testing.secrets import leaks, pieces as fragments
@@ -104,7 +105,16 @@ def test_what_stays_in_the_zone_over_two_folds_is_resumed_as_it_was_shown(
     folded: tuple[LCMEngine, list[Message], list[Message]], work: Work
 ) -> None:
     engine, _, window = folded
-    later = engine.compress([*window, {"role": "assistant", "content": "So."}, *work(100, 103), ASK], force=True)
+    later = engine.compress(
+        [
+            *window,
+            {"role": "assistant", "content": "So."},
+            {"role": "user", "content": "More?"},
+            {"role": "assistant", "content": "No."},
+            ASK,
+        ],
+        force=True,
+    )
     assert engine.last_compaction is not None
     assert engine.last_compaction.status == "folded"
     assert {text_of(message) for message in zone_of(window)} & {text_of(message) for message in zone_of(later)}
@@ -187,9 +197,20 @@ def test_a_turn_that_is_too_large_for_the_zone_is_folded_whole() -> None:
         {"role": "tool", "tool_call_id": "w", "content": "ok"},
         {"role": "user", "content": "Fine."},
     ]
-    assert zone_start(turns, 4, 500, count_message) == 3
-    assert zone_start(turns, 4, 50_000, count_message) == 0
-    assert zone_start(turns, 4, 0, count_message) == 4
+    older: Message = {"role": "user", "content": "Before. " * 40_000}
+    assert zone_start([older, *turns], 5, 500, count_message) == 4
+    assert zone_start([older, *turns], 5, 50_000, count_message) == 1
+    assert zone_start([older, *turns], 5, 0, count_message) == 5
+
+
+def test_of_a_short_history_a_part_is_folded_in_any_case(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = work(1, 9)
+    sizes = [count_message(message) for message in turns]
+    start = zone_start(turns, len(turns), 50_000, count_message)
+    assert 0 < start < len(turns)
+    assert sum(sizes[start:]) <= masking.MOST_MASKED * sum(sizes)
+    monkeypatch.setattr(masking, "MOST_MASKED", 1.0)  # defect: as much as the masked outputs leave room for
+    assert zone_start(turns, len(turns), 50_000, count_message) == 0
 
 
 def test_masking_is_stable_and_leaves_short_outputs_alone() -> None:

@@ -9,7 +9,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from leporello.config import Config
-from leporello.config.model import Model
+from leporello.config.model import ModelSettings
 from leporello.errors import ConfigError
 from leporello.llm import LLM, AnthropicClient, OpenAIClient, connect
 from leporello.tokens.windows import window_of
@@ -104,7 +104,7 @@ def test_main_is_the_main_models_own_route() -> None:
 
 def test_a_given_main_model_comes_before_the_configured_one() -> None:
     config = Config.from_mapping({"model": {"default": "gpt-5"}, "auxiliary": {"compression": {"provider": "main"}}})
-    llm = connect(config, environ=ALL, main=Model(default="claude-opus-5"))
+    llm = connect(config, environ=ALL, main=ModelSettings(default="claude-opus-5"))
     assert route(llm) == ("anthropic", "claude-opus-5", "a", "https://api.anthropic.com")
 
 

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable
 from copy import deepcopy
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from hypothesis import given, settings
@@ -14,6 +14,7 @@ from inline_snapshot import snapshot
 
 from leporello.errors import MessageError
 from leporello.messages import (
+    Message,
     anthropic_request,
     canonical,
     from_anthropic,
@@ -30,8 +31,8 @@ from leporello.testing.strategies import valid_conversations
 To = Callable[[list[Any]], tuple[dict[str, Any], dict[str, Any]]]
 Back = Callable[..., list[Any]]
 
-USER = {"role": "user", "content": "hello"}
-ANSWER = {"role": "assistant", "content": "hi"}
+USER: Message = {"role": "user", "content": "hello"}
+ANSWER: Message = {"role": "assistant", "content": "hi"}
 MARK = {"type": "ephemeral"}
 SIGNED = {"type": "thinking", "thinking": "hm", "signature": "sig"}
 TEXT = {"type": "text", "text": "words"}
@@ -41,7 +42,7 @@ def call(call_id: str = "c1", arguments: str = '{"a": 1}', **fields: Any) -> dic
     return {"id": call_id, "type": "function", "function": {"name": "f", "arguments": arguments}, **fields}
 
 
-def result(call_id: str = "c1", content: Any = "done", **fields: Any) -> dict[str, Any]:
+def result(call_id: str = "c1", content: Any = "done", **fields: Any) -> Any:
     return {"role": "tool", "tool_call_id": call_id, "content": content, **fields}
 
 
@@ -213,7 +214,7 @@ def test_an_edited_request_is_not_reverted(back: Back, kept: str) -> None:
 
 
 def test_the_residue_holds_only_what_is_lost() -> None:
-    messages = [USER, {"role": "assistant", "content": "hi"}, {**USER, "name": "Ada"}]
+    messages: list[Message] = [USER, {"role": "assistant", "content": "hi"}, {**USER, "name": "Ada"}]
     residue = to_anthropic(messages)[1]
     assert [entry["messages"] for entry in residue["originals"]] == [[{**USER, "name": "Ada"}]]
     assert to_anthropic(messages[:2])[1] == {"originals": []}
@@ -275,12 +276,12 @@ def test_a_conversation_with_everything_converts_like_this() -> None:
     check_round_trip(to_anthropic, from_anthropic, messages)
 
 
-def only(message: dict[str, Any]) -> Any:
+def only(message: Message) -> Any:
     return to_anthropic([message])[0]["messages"][0]["content"]
 
 
 def test_a_marker_on_a_message_moves_to_what_can_carry_it() -> None:
-    marked = {"role": "assistant", "cache_control": MARK}
+    marked: Message = {"role": "assistant", "cache_control": MARK}
     assert only({**marked, "content": "hi"}) == [{"type": "text", "text": "hi", "cache_control": MARK}]
     assert only({**marked, "content": [TEXT, TEXT]}) == [TEXT, {**TEXT, "cache_control": MARK}]
     assert only({**marked, "content": [TEXT, SIGNED]}) == [{**TEXT, "cache_control": MARK}, SIGNED]
@@ -304,7 +305,7 @@ def test_ids_that_anthropic_refuses_are_mapped_without_collision() -> None:
 def test_what_anthropic_cannot_show_becomes_a_line_of_text() -> None:
     audio = {"type": "input_audio", "input_audio": {"data": "AA==", "format": "wav"}}
     pdf = {"type": "file", "file": {"file_data": "data:application/pdf;base64,AA==", "filename": "a.pdf"}}
-    messages = [{"role": "user", "content": [audio, pdf]}]
+    messages: list[Message] = [{"role": "user", "content": [audio, pdf]}]
     request, residue = to_anthropic(messages)
     assert request["messages"][0]["content"] == snapshot(
         [
@@ -380,7 +381,7 @@ def test_anthropic_content_comes_back_equal() -> None:
 
 def test_a_converter_that_loses_the_notes_is_noticed() -> None:
     def careless(messages: list[Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-        return to_anthropic([{k: v for k, v in m.items() if k != "_anthropic"} for m in messages])
+        return to_anthropic([cast("Message", {k: v for k, v in m.items() if k != "_anthropic"}) for m in messages])
 
     with pytest.raises(AssertionError):
         check_anthropic_round_trip(careless, {"messages": REAL})
@@ -428,7 +429,7 @@ def test_system_text_of_anthropic_is_one_system_message() -> None:
     ],
 )
 def test_what_cannot_be_converted_is_named_with_its_place(messages: list[Any], path: str) -> None:
-    with pytest.raises(MessageError, match=r"repair\(\) mends it") as caught:
+    with pytest.raises(MessageError, match=r"repair\(\) repairs it") as caught:
         to_anthropic(messages)
     assert caught.value.path == path
 
@@ -446,8 +447,8 @@ def note(words: str) -> dict[str, Any]:
 
 
 def test_a_system_message_in_the_middle_is_text_of_the_turn_that_it_stands_in() -> None:
-    late = {"role": "system", "content": "late"}
-    calls = {"role": "assistant", "content": None, "tool_calls": [call()]}
+    late: Message = {"role": "system", "content": "late"}
+    calls: Message = {"role": "assistant", "content": None, "tool_calls": [call()]}
     request = anthropic_request([late, USER, late, calls, result(), late, USER, ANSWER, late, late, ANSWER, late])
     assert request["system"] == [text("late")]
     assert texts_of(request) == [
@@ -479,7 +480,7 @@ def test_a_system_message_that_came_by_its_role_goes_out_by_it(messages: list[An
 def test_a_system_message_goes_out_by_its_role_only_where_the_api_takes_it() -> None:
     """Behind a turn of the user and before an answer or the end, and never two in a row."""
     native = from_anthropic({"messages": [USER, NATIVE]})[1]
-    ours = {"role": "system", "content": "ours"}
+    ours: Message = {"role": "system", "content": "ours"}
     assert texts_of(anthropic_request([USER, native, native])) == [
         ("user", "hello"),
         ("system", [text("late"), text("late")]),
@@ -525,7 +526,7 @@ def test_canonical_form_forgets_how_something_was_written_but_not_what() -> None
         {"role": "assistant", "content": None, "tool_calls": [call(arguments='{"a": "\\u00e4", "b": 1}')]},
     ]
     assert canonical(written) == canonical(other)
-    changed = [USER, {**written[1], "tool_calls": [call(arguments='{"a": "ä", "b": 2}')]}]
+    changed: list[Any] = [USER, {**written[1], "tool_calls": [call(arguments='{"a": "ä", "b": 2}')]}]
     assert canonical(changed) != canonical(written)
 
 

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from leporello.messages import Group, group_start, group_stop, groups, is_cut, violations
+from leporello.messages import Group, Message, group_start, group_stop, groups, is_cut, violations
 from leporello.messages.types import is_system, role_of
 from leporello.testing.strategies import broken_conversations, valid_conversations
 
 
-def shape(roles: str) -> list[dict[str, Any]]:
+def shape(roles: str) -> list[Message]:
     """Return messages by letters: s, u, a, t, and c for an assistant that calls."""
     names = {"s": "system", "u": "user", "a": "assistant", "c": "assistant", "t": "tool"}
     calls = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]

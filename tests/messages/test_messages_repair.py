@@ -174,7 +174,7 @@ def _forgets_to_say(messages: list[Any]) -> Repaired:
 
 def _drops_thinking(messages: list[Any]) -> Repaired:
     good = repair(messages)
-    rest = [{k: v for k, v in m.items() if k != "thinking_blocks"} for m in good.messages]
+    rest: list[Any] = [{k: v for k, v in m.items() if k != "thinking_blocks"} for m in good.messages]
     for message in rest:
         if message["role"] == "assistant" and isinstance(message["content"], list):
             message["content"] = [p for p in message["content"] if p.get("type") != "thinking"] or "nothing"
@@ -435,7 +435,11 @@ class TestASummaryStaysApart:
     def test_wherever_it_stands(self, shape: str, *, calls: bool) -> None:
         messages: list[Message] = []
         for number, letter in enumerate(shape):
-            plain = {"u": self.USER, "S": self.SUMMARY, "a": {"role": "assistant", "content": "Well."}}
+            plain: dict[str, Message] = {
+                "u": self.USER,
+                "S": self.SUMMARY,
+                "a": {"role": "assistant", "content": "Well."},
+            }
             messages += [plain[letter]] if letter in plain else self.signed(number, calls=calls)
         repaired = repair(messages).messages
         assert not violations(repaired, "openai")

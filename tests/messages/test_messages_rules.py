@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from leporello.messages import RULES, Violation, violations
+from leporello.messages import RULES, Dialect, Violation, violations
 from leporello.messages.codes import DIALECTS
 from leporello.messages.rules import takes_turns
 
-Validator = Callable[[Any, str], list[Violation]]
+Validator = Callable[[Any, Dialect], list[Violation]]
 
 USER = {"role": "user", "content": "hello"}
 ANSWER = {"role": "assistant", "content": "hi"}
@@ -203,7 +203,7 @@ def test_every_code_of_the_table_has_an_example() -> None:
 
 @pytest.mark.parametrize("missing", sorted(RULES))
 def test_a_validator_without_one_rule_is_noticed(missing: str) -> None:
-    def forgetful(messages: Any, dialect: str) -> list[Violation]:
+    def forgetful(messages: Any, dialect: Dialect) -> list[Violation]:
         return [v for v in violations(messages, dialect) if v.code != missing]
 
     with pytest.raises(AssertionError):
@@ -212,13 +212,13 @@ def test_a_validator_without_one_rule_is_noticed(missing: str) -> None:
 
 @pytest.mark.parametrize("messages", VALID)
 @pytest.mark.parametrize("dialect", DIALECTS)
-def test_what_is_valid_is_left_in_peace(messages: list[dict[str, Any]], dialect: str) -> None:
+def test_what_is_valid_is_left_in_peace(messages: list[dict[str, Any]], dialect: Dialect) -> None:
     assert violations(messages, dialect) == []
 
 
-def test_an_unknown_dialect_is_refused_by_naming_the_two() -> None:
-    with pytest.raises(ValueError, match="'openai' or 'anthropic'"):
-        violations([USER], "gemini")
+def test_an_unknown_dialect_is_refused_by_naming_the_others() -> None:
+    with pytest.raises(ValueError, match="'openai', 'anthropic' or 'responses'"):
+        violations([USER], "gemini")  # type: ignore[arg-type]
 
 
 def test_a_violation_says_what_is_wrong_in_words_that_can_be_printed() -> None:

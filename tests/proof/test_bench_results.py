@@ -64,7 +64,8 @@ def test_a_benchmark_that_breaks_down_does_not_take_the_others_with_it(monkeypat
 def test_every_benchmark_takes_what_it_is_called_with(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     benchmark = command.BENCHMARKS[name]
     options = ["--data", "somewhere"] if benchmark.data is not None else []
+    options += ["--encoder", "somewhere"] if benchmark.takes_encoder else []
     with pytest.raises(SystemExit) as ended:
-        import_module(f"benchmarks.{name}").main([*options, "--help"])
+        import_module(f"benchmarks.{benchmark.module or name}").main([*options, *benchmark.options, "--help"])
     assert ended.value.code == 0
     assert capsys.readouterr().out

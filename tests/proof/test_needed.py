@@ -44,17 +44,18 @@ def test_needed_is_what_the_assistant_writes_before_it_is_shown_again() -> None:
 
 def test_what_stands_in_the_system_prompt_is_not_needed() -> None:
     """Every policy keeps the system prompt."""
-    said = [*BEFORE, {"role": "assistant", "content": "It is in /srv/harbour and src/tide.py."}]
+    said: list[Message] = [*BEFORE, {"role": "assistant", "content": "It is in /srv/harbour and src/tide.py."}]
     assert [need.value for need in Cut(said, len(BEFORE)).needs] == ["src/tide.py"]
 
 
 def test_what_was_never_said_before_is_not_needed() -> None:
-    said = [*BEFORE, {"role": "assistant", "content": "I write src/new_file.py."}]
+    said: list[Message] = [*BEFORE, {"role": "assistant", "content": "I write src/new_file.py."}]
     assert Cut(said, len(BEFORE)).needs == []
 
 
 def test_only_the_next_messages_count() -> None:
-    far = [*BEFORE, *[{"role": "user", "content": "Wait."}] * 80, AFTER[1]]
+    wait: Message = {"role": "user", "content": "Wait."}
+    far: list[Message] = [*BEFORE, *[wait] * 80, AFTER[1]]
     assert Cut(far, len(BEFORE)).needs == []
 
 
@@ -85,7 +86,7 @@ def test_words_that_never_stood_beside_a_value_are_no_context() -> None:
 
 
 def test_a_command_is_context() -> None:
-    said = [
+    said: list[Message] = [
         *BEFORE,
         call(2, "terminal", '{"command": "pytest -q tests/test_tide.py"}'),
         tool_result("c2", "1 failed"),
@@ -129,7 +130,7 @@ def test_a_value_is_found_as_a_whole_word_only() -> None:
 
 
 def test_a_call_is_one_unit_and_text_is_one_per_line() -> None:
-    message = {**call(3, "edit", '{"path": "a.py", "new": "x\\ny", "n": 3}'), "content": "one\n\ntwo"}
+    message: Message = {**call(3, "edit", '{"path": "a.py", "new": "x\\ny", "n": 3}'), "content": "one\n\ntwo"}
     assert units_of(message) == ["one", "two", "edit\na.py\nx\ny\n3"]
 
 

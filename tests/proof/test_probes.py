@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+import re
+from typing import TYPE_CHECKING, Any
 
 from leporello import ContextCompressor
-from leporello.proof.probes import Probe, Probed, ask_all
+from leporello.messages import text_of
+from leporello.proof import probes
+from leporello.proof.exact_values import content_words
+from leporello.proof.probes import Probe, Probed, ask_all, probes_of
+
+if TYPE_CHECKING:
+    import pytest
+
+    from leporello.messages import Message
 
 VALUE = Probe(kind="value", text="HRB-1042", cue="tide table late", at=0)
 RULE = Probe(kind="rule", text="Never rename load_table.", cue="teams other", at=0)
@@ -75,3 +84,55 @@ def test_without_tools_what_is_not_in_the_window_is_lost() -> None:
 
 def test_a_part_of_a_word_is_not_the_value() -> None:
     assert asked(Library("HRB-10429", "XHRB-1042")).outcome == "lost"
+
+
+def line(number: int) -> str:
+    return f'{{"reservation": "{number}XGCCM", "passenger": "Amelia Davis", "amount": {5000 + number}}}'
+
+
+RESULTS: list[Message] = [
+    {"role": "tool", "tool_call_id": f"c{number}", "content": line(number)} for number in range(10, 20)
+]
+CONVERSATION: list[Message] = [
+    {"role": "user", "content": "Look at all of them."},
+    *RESULTS,
+    {
+        "role": "user",
+        "content": "\n".join(["Elderberries far away.", *"abcdef", "Never rename the table.", "Marzipan and thyme."]),
+    },
+]
+
+GLUED: list[Message] = [{"role": "user", "content": "HRB-1042 waits in hrbqueue, says Lisbon."}]
+
+
+def wrong_cues(conversation: list[Message]) -> list[str]:
+    """Return words of cues that are no words of the conversation, share a part with the value, or stand far off."""
+    words = {word for message in conversation for word in re.findall(r"[^\W_]+", text_of(message).lower())}
+    return [
+        word
+        for probe in probes_of(conversation)
+        for word in probe.cue.split()
+        if word not in words or word == "elderberries" or any(part in word for part in parts(probe.text))
+    ]
+
+
+def parts(value: str) -> list[str]:
+    return re.findall(r"[^\W_]{3,}", value.lower())
+
+
+def test_a_cue_has_whole_words_that_stood_near_and_none_of_the_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    conversation = [*CONVERSATION, *GLUED]
+    assert wrong_cues(conversation) == []
+    cues = {probe.text: probe.cue for probe in probes_of(conversation)}
+    assert cues["5012"].split()[0] == "12xgccm"  # the rarest word of its line
+    assert cues["Never rename the table."] == "marzipan thyme"
+
+    # Planted: words in pieces, words from anywhere, words of the value itself.
+    for name, defect in {
+        "whole_words": content_words,
+        "_NEAR": 100,
+        "_PART": re.compile("(?!)"),
+    }.items():
+        with monkeypatch.context() as planted:
+            planted.setattr(probes, name, defect)
+            assert wrong_cues(conversation), name

@@ -9,14 +9,14 @@ import pytest
 from leporello import ContextCompressor
 from leporello.messages import Message, groups, role_of, text_of, tool_result, violations
 from leporello.prices import price_of
-from leporello.proof import Figures, Run, Settings, joined, replay, replay_all
+from leporello.proof import Figures, ReplaySettings, Run, joined, replay, replay_all
 from leporello.proof.baselines import AT_EQUAL_TOKENS, ENGINES
 from leporello.proof.bootstrap import share
 from leporello.proof.probes import probes_of
 from leporello.proof.replay import said
 from leporello.testing.coding_session import coding_session
 from leporello.tokens import count_messages
-from leporello.transcripts import Compaction, Transcript
+from leporello.transcripts import RecordedCompaction, Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,9 +32,9 @@ def transcript(turns: int = 30, seed: int = 7, **fields: Any) -> Transcript:
     return Transcript(name=f"session-{seed}", format="openai", messages=coding_session(turns, seed=seed), **fields)
 
 
-def settings(**fields: Any) -> Settings:
+def settings(**fields: Any) -> ReplaySettings:
     fields = {"model": MODEL, "window": WINDOW, **fields}
-    return Settings(**fields)
+    return ReplaySettings(**fields)
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +124,7 @@ def test_the_cache_dies_in_a_real_pause() -> None:
 def test_at_recorded_compactions_every_engine_folds_there_and_nowhere_else() -> None:
     at = next(at for at, m in enumerate(coding_session(30)) if at > 150 and role_of(m) == "user")
     summary = "The harbour was worked on."
-    told = transcript(compactions=(Compaction(at=at, summary=summary),))
+    told = transcript(compactions=(RecordedCompaction(at=at, summary=summary),))
     figures = replay_all([told], ["mask", "compressor", "lcm", "recorded"], settings(cuts="recorded", window=60_000))
     for name in ("mask", "compressor", "lcm"):
         assert [fold.at for fold in run_of(figures, name).folds] == [at]
@@ -135,7 +135,7 @@ def test_at_recorded_compactions_every_engine_folds_there_and_nowhere_else() -> 
 
 def test_thinking_is_not_replayed() -> None:
     thought = {"type": "thinking", "thinking": "hm", "signature": "x" * 4_000}
-    answer = {"role": "assistant", "content": [thought, {"type": "text", "text": "Yes."}]}
+    answer: Message = {"role": "assistant", "content": [thought, {"type": "text", "text": "Yes."}]}
     assert said([answer]) == [{"role": "assistant", "content": "Yes."}]
 
 
@@ -157,7 +157,7 @@ def test_joined_conversations_have_the_tokens_that_were_asked_for() -> None:
 
 
 def test_joining_moves_recorded_compactions() -> None:
-    first, second = transcript(2, 1), transcript(2, 2, compactions=(Compaction(at=5, summary="s"),))
+    first, second = transcript(2, 1), transcript(2, 2, compactions=(RecordedCompaction(at=5, summary="s"),))
     (both,) = joined([first, second], 1_000_000)
     asked = second.messages[5]
     assert both.messages[both.compactions[0].at] is asked
@@ -299,7 +299,7 @@ def test_a_prefix_that_moves_without_a_fold_is_named() -> None:
 def test_planted_an_engine_whose_blocks_are_empty_fails_needed_later() -> None:
     at = next(at for at, m in enumerate(coding_session(30)) if at > 200 and role_of(m) == "user")
     told = replay_all(
-        [transcript(compactions=(Compaction(at=at),))],
+        [transcript(compactions=(RecordedCompaction(at=at),))],
         ["compressor", "planted"],
         settings(cuts="recorded", window=60_000, config={"compression": {"masked_zone": 0}}),
         policies={"planted": lambda window: Planted(window, rewritten(empty))},
@@ -320,7 +320,13 @@ def test_a_reread_is_unnecessary_only_when_the_window_held_what_was_taken() -> N
         ]
 
     asked: Message = {"role": "user", "content": "Look."}
-    messages = [asked, *read(1), asked, *read(2), {"role": "assistant", "content": "TIDE_LIMIT is 4711."}]
+    messages: list[Message] = [
+        asked,
+        *read(1),
+        asked,
+        *read(2),
+        {"role": "assistant", "content": "TIDE_LIMIT is 4711."},
+    ]
     (held,) = rereads(messages, 4, messages[:4])
     (lost,) = rereads(messages, 4, [asked])
     assert (held.path, held.taken, held.unnecessary) == ("src/tide.py", 2, True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from playwright.sync_api import sync_playwright
 
-from leporello.proof import Figures, Settings, replay_all
+from leporello.proof import Figures, ReplaySettings, replay_all
 from leporello.proof.charts import Line, lines, short
 from leporello.proof.report import page
 from leporello.testing.coding_session import coding_session
@@ -30,7 +30,7 @@ def figures() -> Figures:
     sessions = [
         Transcript(name=f"harbour <{seed}>", format="openai", messages=coding_session(20, seed=seed)) for seed in (1, 2)
     ]
-    return replay_all(sessions, ENGINES, Settings(model="claude-sonnet-5", window=10_000))
+    return replay_all(sessions, ENGINES, ReplaySettings(model="claude-sonnet-5", window=10_000))
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from leporello import ContextCompressor
 from leporello.errors import AuthenticationError, ModelError, NetworkError
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, repair, role_of, violations
-from leporello.summary import place
+from leporello.summary import placement
 from leporello.testing.conversations import conversation
 from leporello.testing.defects import broken_conversation
 from leporello.testing.picture import picture, same_picture
@@ -44,7 +44,7 @@ SUMMARISERS: dict[str, Any] = {
 
 def summary_count(messages: list[Message]) -> int:
     """Count summaries by their closing mark, which nothing else in a generated conversation holds."""
-    return json.dumps(messages, default=str).count(place.END)
+    return json.dumps(messages, default=str).count(placement.END)
 
 
 def newest_user(messages: list[Message]) -> Message | None:
@@ -111,13 +111,13 @@ def _rows(after: list[Message]) -> list[str]:
     """Name the row of the placement table that a result shows."""
     for index, message in enumerate(after):
         text = json.dumps(message, default=str)
-        if place.END not in text:
+        if placement.END not in text:
             continue
         if role_of(message) == "assistant":
             return ["assistant message"]
-        if after[index - 1].get("content") == place.LEAD_IN:
+        if after[index - 1].get("content") == placement.LEAD_IN:
             return ["user message, led in"]
-        acknowledged = after[index + 1].get("content") == place.ACKNOWLEDGEMENT
+        acknowledged = after[index + 1].get("content") == placement.ACKNOWLEDGEMENT
         return ["user message, acknowledged" if acknowledged else "user message"]
     return []
 
@@ -157,7 +157,7 @@ class TestTheChecksCanFail:
             lambda _, after: [*after[:-1], {"role": "user", "content": "reworded"}],
             lambda _, after: [after[0], {"role": "user", "content": "pad " * 200_000}, *after[2:]],
             lambda before, _: before,
-            lambda _, after: [m for m in after if place.END not in json.dumps(m)],
+            lambda _, after: [m for m in after if placement.END not in json.dumps(m)],
             lambda _, after: [m for m in after if role_of(m) != "tool"],
         ],
         ids=["head lost", "new command", "reworded", "grown", "not folded", "summary lost", "results lost"],

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from leporello import ContextEngine
 from leporello.messages import copied, is_system, role_of, text_of, violations
-from leporello.session import Session, acceptance, results
-from leporello.session.results import Mended
+from leporello.session import Session, acceptance, result_repair
+from leporello.session.result_repair import RepairedResult
 from leporello.testing.conversations import conversation
 from leporello.tokens import count_messages
 
@@ -193,9 +193,9 @@ def _prompt_stays_lost(self: Any) -> None:
 @pytest.mark.parametrize(
     ("where", "name", "defect"),
     [
-        (acceptance, "mended", lambda result, *_, **__: Mended(messages=result)),
-        (results._Mending, "restore_unread", _unread_stays_lost),
-        (results._Mending, "restore_prompt", _prompt_stays_lost),
+        (acceptance, "repaired_result", lambda result, *_, **__: RepairedResult(messages=result)),
+        (result_repair._ResultRepair, "restore_unread", _unread_stays_lost),
+        (result_repair._ResultRepair, "restore_prompt", _prompt_stays_lost),
         (acceptance, "_newest_user_problem", lambda *_: ""),
         (acceptance, "_problem", lambda *_: ""),
     ],

@@ -9,19 +9,19 @@ import json
 import os
 from collections import Counter
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from leporello import LCMEngine
 from leporello.errors import AuthenticationError, NetworkError
 from leporello.lcm import verify
-from leporello.lcm.background import Later
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, is_system, repair, role_of, violations
-from leporello.summary import place
+from leporello.summary import placement
 from leporello.testing.conversations import conversation
 from leporello.testing.defects import broken_conversation
+from leporello.testing.manual_executor import ManualExecutor
 from leporello.testing.picture import picture, same_picture
 from leporello.tokens import count_messages
 
@@ -53,7 +53,7 @@ def newest_user(messages: list[Message]) -> Message | None:
 
 def derived_count(messages: list[Message]) -> int:
     """Count derived messages by their closing mark, which nothing else in a generated conversation holds."""
-    return json.dumps(messages, default=str).count(place.END)
+    return json.dumps(messages, default=str).count(placement.END)
 
 
 def check_promises(before: list[Any], after: list[Message], engine: LCMEngine) -> None:
@@ -108,7 +108,7 @@ def run(seed: int, seen: Counter[str]) -> None:
     kind = random.choice(sorted(SUMMARISERS))
     answer = SUMMARISERS[kind]
     llm = None if answer is None else ScriptedLLM(answer, context_length=random.choice((8_000, 32_000, 200_000)))
-    background = Later()
+    background = ManualExecutor()
     engine = LCMEngine(random.choice((8_192, 16_000, 32_000)), llm=llm, executor=background)
     engine.on_event = lambda _: None
     engine.on_session_start(f"seed-{seed}")
@@ -178,7 +178,7 @@ class TestTheChecksCanFail:
             lambda _, after: [*after[:-1], {"role": "user", "content": "reworded"}],
             lambda _, after: [after[0], {"role": "user", "content": "pad " * 200_000}, *after[2:]],
             lambda before, _: before,
-            lambda _, after: [m for m in after if place.END not in json.dumps(m)],
+            lambda _, after: [m for m in after if placement.END not in json.dumps(m)],
         ],
         ids=["head lost", "new command", "reworded", "grown", "not folded", "blocks lost"],
     )
@@ -262,8 +262,8 @@ def test_a_message_that_is_nested_very_deeply_is_recognised_as_itself() -> None:
     deep: Any = "the bottom"
     for _ in range(600):
         deep = [deep]
-    messages = [{"role": "user", "content": "go"}, *tool_turn(1, "c1", "done")]
-    messages[1]["metadata"] = deep
+    messages: list[Message] = [{"role": "user", "content": "go"}, *tool_turn(1, "c1", "done")]
+    messages[1] = cast("Message", {**messages[1], "metadata": deep})
     engine = LCMEngine(64_000)
     engine.should_compress_preflight(messages)
     engine.should_compress_preflight(messages)

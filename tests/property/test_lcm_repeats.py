@@ -15,10 +15,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from leporello import LCMEngine
 from leporello.lcm import verify
-from leporello.lcm.background import Later
 from leporello.lcm.host_lists import HostLists
 from leporello.store import Store, open_store
-from leporello.store.reconcile import match, quick
+from leporello.store.reconcile import full_plan, incremental_plan
+from leporello.testing.manual_executor import ManualExecutor
 
 if TYPE_CHECKING:
     from leporello.messages import Message
@@ -59,7 +59,7 @@ class Repeating(RuleBasedStateMachine):
         self._start()
 
     def _start(self) -> None:
-        self.engine = LCMEngine(8_192, store=self.store, executor=Later())
+        self.engine = LCMEngine(8_192, store=self.store, executor=ManualExecutor())
         self.engine.on_event = lambda _: None
         self.engine.on_session_start("repeats")
 
@@ -140,6 +140,6 @@ def test_the_machine_catches_an_engine_that_forgets_what_it_handed_out() -> None
 
 def test_the_machine_catches_a_store_that_goes_by_the_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted defect: a list is never taken for one that goes on, so what repeats an older text is taken for that."""
-    monkeypatch.setattr(match, "continued", lambda *_: None)
-    monkeypatch.setattr(quick, "_grown", lambda *_: None)
+    monkeypatch.setattr(full_plan, "continuation_plan", lambda *_: None)
+    monkeypatch.setattr(incremental_plan, "_grown_plan", lambda *_: None)
     assert_caught(Repeating)

@@ -19,14 +19,14 @@ import pytest
 from leporello import LCMEngine
 from leporello.errors import NetworkError
 from leporello.lcm import verify
-from leporello.lcm.background import Later
 from leporello.lcm.dag import Piece
-from leporello.lcm.writing import REMAKE, SMALLEST_SOURCE, Allowance, Writer
+from leporello.lcm.node_writer import REMAKE, SMALLEST_SOURCE, CallBudget, NodeWriter
 from leporello.llm import FakeClock, ScriptedLLM
 from leporello.messages import Message, is_system, violations
 from leporello.store import open_store
 from leporello.summary import Summariser
 from leporello.summary.blocks import shown
+from leporello.testing.manual_executor import ManualExecutor
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class Fold:
 class Host:
     """A host that sends every request as it should: store, ask whether to fold, fold, send; it keeps a record."""
 
-    def __init__(self, engine: LCMEngine, background: Later, clock: FakeClock) -> None:
+    def __init__(self, engine: LCMEngine, background: ManualExecutor, clock: FakeClock) -> None:
         self.engine, self.background, self.clock = engine, background, clock
         self.entered: list[Message] = [SYSTEM]
         self.messages: list[Message] = [SYSTEM]
@@ -309,7 +309,7 @@ def run_soak(
     host: type[Host] = Host,
     **config: Any,
 ) -> Soak:
-    clock, background = FakeClock(), Later()
+    clock, background = FakeClock(), ManualExecutor()
     llm = model(summary, context_length=WINDOW)
     store = open_store(folder / "soak.db", clock=clock)
     made = engine(WINDOW, llm=llm, store=store, clock=clock, executor=background, config=config)
@@ -374,7 +374,7 @@ class SeesTheEnds(ScriptedLLM):
     """A summariser that is shown only the ends of what is long."""
 
     def complete(self, messages: list[Message], *, max_tokens: int, timeout: float) -> Any:
-        cut = [{**m, "content": f"{m['content'][:6_000]} ... {m['content'][-6_000:]}"} for m in messages]
+        cut: list[Message] = [{**m, "content": f"{m['content'][:6_000]} ... {m['content'][-6_000:]}"} for m in messages]
         return super().complete(cut, max_tokens=max_tokens, timeout=timeout)
 
 
@@ -456,7 +456,7 @@ class Outage(Soak):
 def run_outage(
     folder: Path, length: int, line: Line, *, engine: type[LCMEngine] = LCMEngine, host: type[Host] = Host
 ) -> Outage:
-    clock, background = FakeClock(), Later()
+    clock, background = FakeClock(), ManualExecutor()
     llm = ScriptedLLM(line, context_length=WINDOW)
     store = open_store(folder / "outage.db", clock=clock)
     made = engine(SMALL_WINDOW, llm=llm, store=store, clock=clock, executor=background)
@@ -548,11 +548,11 @@ def test_an_outage_with_a_defect_is_rejected(claim: str, tmp_path: Path) -> None
 
 class TestWhatTheSoakFound:
     def test_parts_of_a_long_message_are_prepared_once(self, tmp_path: Path) -> None:
-        background, llm, said = Later(), ScriptedLLM(summary), Conversation(0, 1)
+        background, llm, said = ManualExecutor(), ScriptedLLM(summary), Conversation(0, 1)
         config = {"leaf_tokens": 1_000}
         engine = LCMEngine(WINDOW, llm=llm, executor=background, store=tmp_path / "parts.db", config=config)
         steps = [message for _ in range(200) for message in said._step()]
-        messages = [SYSTEM, {"role": "user", "content": "Begin."}, *said._long_step(), *steps]
+        messages: list[Message] = [SYSTEM, {"role": "user", "content": "Begin."}, *said._long_step(), *steps]
         engine.update_from_response({"prompt_tokens": 190_000, "completion_tokens": 1})
         calls = []
         for _ in range(6):
@@ -567,7 +567,7 @@ class TestWhatTheSoakFound:
         engine = LCMEngine(WINDOW, llm=llm, store=tmp_path / "short.db")
         engine.should_compress_preflight([{"role": "user", "content": "yes"}])
         pieces = [Piece(stored=row, tokens=8) for row in engine.store.messages(engine.conversation)]
-        allowance = Allowance(FakeClock(), max_calls=24, seconds=120)
-        leaf = Writer(Summariser(llm), allowance, use_model=True).leaf(pieces)
+        call_budget = CallBudget(FakeClock(), max_calls=24, seconds=120)
+        leaf = NodeWriter(Summariser(llm), call_budget, use_model=True).leaf(pieces)
         assert (leaf.text, leaf.meta.get(REMAKE), llm.calls) == ("user: yes", None, [])
         engine.close()

@@ -21,13 +21,13 @@ from leporello import ContextCompressor, LCMEngine
 from leporello.errors import ModelError, NetworkError
 from leporello.events import log_event
 from leporello.lcm.artifacts import KINDS
-from leporello.lcm.background import Later
 from leporello.llm.scripted import FakeClock, ScriptedLLM
 from leporello.messages import text_of
 from leporello.messages.fixed import SUMMARY_MARK
 from leporello.session.events import AnswerRecorded, RequestFailed, RequestReady, ToolAnswered
 from leporello.session.telemetry import Spans
 from leporello.store.search.prepare import prepared_text
+from leporello.testing.manual_executor import ManualExecutor
 from leporello.testing.secrets import CONTEXTS, FORMS, SHAPES, leaks, pieces, planted
 
 sdk = pytest.importorskip("opentelemetry.sdk.trace")
@@ -146,7 +146,7 @@ def watched(
     kind: str, state: str, caplog: pytest.LogCaptureFixture, *, seed: int = 1, forms: Sequence[Any] = FORMS
 ) -> Watch:
     """Fold a conversation that is full of secrets, use the tools, and return all that left it."""
-    watch, clock, later = Watch(), FakeClock(), Later()
+    watch, clock, later = Watch(), FakeClock(), ManualExecutor()
     llm = model(state, watch, clock)
     sink, exporter = spans()
     engine: ContextCompressor | LCMEngine
@@ -278,7 +278,7 @@ BYPASSES = {
     "prompts of the lossless engine": ("lcm", "leporello.lcm.dag.redact_messages", "prompt"),
     "artifacts": ("lcm", "leporello.lcm.artifacts.redact_messages", "tool answer"),
     "snippets": ("lcm", "leporello.store.search.hits.redact_message", "tool answer"),
-    "what is unfolded": ("lcm", "leporello.lcm.tools.reading.redact_value", "tool answer"),
+    "what is unfolded": ("lcm", "leporello.lcm.tools.reader.redact_value", "tool answer"),
     "index": ("compressor", "leporello.store.search.prepare.redact_message", "index"),
     "errors of the model": ("compressor", "leporello.summary.summariser.redact", "error"),
     "spans": ("compressor", "leporello.session.telemetry.redact", "span"),

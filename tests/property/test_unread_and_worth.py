@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leporello import ContextCompressor, LCMEngine
-from leporello.lcm.background import Later
 from leporello.llm import ScriptedLLM
 from leporello.messages import Message, is_system, repair, role_of, violations
+from leporello.testing.manual_executor import ManualExecutor
 from leporello.tokens import count_message, count_messages
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Talk:
             ids.append(f"call-{self.number}")
         function = {"name": "run", "arguments": json.dumps({"command": self.text(15)})}
         calls = [{"id": i, "type": "function", "function": function} for i in ids]
-        results = [{"role": "tool", "tool_call_id": i, "content": self.content(len(ids))} for i in ids]
+        results: list[Message] = [{"role": "tool", "tool_call_id": i, "content": self.content(len(ids))} for i in ids]
         return [{"role": "assistant", "content": None, "tool_calls": calls}, *results]
 
     def content(self, together: int = 1) -> Any:
@@ -128,7 +128,7 @@ def make_engine(kind: str, window: int, random: Random) -> ContextEngine:
     if kind == "compressor":
         return ContextCompressor(window, config={"protect_last_n": random.choice((1, 6, 20))}, llm=llm)
     threshold: Any = random.choice(("auto", 0.5))
-    return LCMEngine(window, config={"threshold": threshold}, llm=llm, executor=Later())
+    return LCMEngine(window, config={"threshold": threshold}, llm=llm, executor=ManualExecutor())
 
 
 def compact_three_times(kind: str, seed: int, seen: Counter[str]) -> None:
@@ -194,13 +194,13 @@ class TestTheChecksCanFail:
     @pytest.mark.parametrize("content", ["[Old tool output cleared to save context space]", "short"])
     def test_a_cut_result_is_caught(self, content: str) -> None:
         before, after, engine, talk = self.compacted()
-        planted = [*after[:-1], {**after[-1], "content": content}]
+        planted: list[Message] = [*after[:-1], {**after[-1], "content": content}]
         with pytest.raises(AssertionError, match="unread"):
             check_unread(before, planted, engine, talk.tools)
 
     def test_a_fold_that_frees_little_is_caught(self) -> None:
         before, after, engine, talk = self.compacted()
-        padding = {"role": "user", "content": talk.text(3 * (count_messages(before) - count_messages(after)))}
+        padding: Message = {"role": "user", "content": talk.text(3 * (count_messages(before) - count_messages(after)))}
         while count_messages([*after, padding]) >= count_messages(before):
             padding = {**padding, "content": padding["content"][: -len(padding["content"]) // 20]}
         assert count_message(padding) > 0
@@ -213,10 +213,10 @@ def test_a_little_fold_on_request_spends_no_model_call() -> None:
     messages: list[Message] = [
         {"role": "user", "content": "Look at this: " + "port crane yard " * 8_000},
         {"role": "assistant", "content": "I see."},
-        *[{"role": ("user", "assistant")[n % 2], "content": f"note {n}: " + "yes " * 60} for n in range(4)],
-        *[{"role": ("user", "assistant")[n % 2], "content": "ok"} for n in range(20)],
-        {"role": "user", "content": "And now?"},
     ]
+    messages += [{"role": ("user", "assistant")[n % 2], "content": f"note {n}: " + "yes " * 60} for n in range(4)]
+    messages += [{"role": ("user", "assistant")[n % 2], "content": "ok"} for n in range(20)]
+    messages.append({"role": "user", "content": "And now?"})
     llm = ScriptedLLM(GOOD, context_length=200_000)
     engine = ContextCompressor(200_000, llm=llm)
     engine.compress(messages, force=True)

@@ -18,9 +18,9 @@ from hypothesis import Phase, given, settings, strategies as st
 from leporello import ContextCompressor, LCMEngine
 from leporello.events import CompactionFinished
 from leporello.lcm import verify
-from leporello.lcm.background import Later
 from leporello.lcm.dag import Coverage
 from leporello.messages import (
+    Dialect,
     Message,
     Repaired,
     anthropic_request,
@@ -36,6 +36,7 @@ from leporello.messages import (
 from leporello.session import Session
 from leporello.session.conversation import Conversation
 from leporello.store.sqlite import SQLiteStore
+from leporello.testing.manual_executor import ManualExecutor
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ WORDS = ("crane", "yard", "port", "error", "src/app.py", "assign", "0x7f3a", "re
 class Talk:
     """A conversation that grows by rounds; every message says its number."""
 
-    dialect = "openai"
+    dialect: Dialect = "openai"
 
     def __init__(self, seed: int, *, prompt: bool = True) -> None:
         self.random = Random(seed)
@@ -85,7 +86,7 @@ class Talk:
         ids = [f"call-{self.number}-{n}" for n in range(self.random.choice((1, 1, 2)))]
         function = {"name": "run", "arguments": json.dumps({"command": "make"})}
         calls = [{"id": i, "type": "function", "function": function} for i in ids]
-        answer = {"role": "assistant", "content": self.text(), "tool_calls": calls}
+        answer: Message = {"role": "assistant", "content": self.text(), "tool_calls": calls}
         return answer, [{"role": "tool", "tool_call_id": i, "content": self.text()} for i in ids]
 
     def grow(self) -> None:
@@ -139,7 +140,7 @@ def make_engine(kind: str) -> tuple[ContextEngine, Callable[[], set[int]]]:
     """Return an engine, and what tells which messages its summaries or nodes cover by now."""
     if kind == "lcm":
         store = SQLiteStore(None)
-        lossless = LCMEngine(4_096, config={"threshold": 0.5}, store=store, executor=Later())
+        lossless = LCMEngine(4_096, config={"threshold": 0.5}, store=store, executor=ManualExecutor())
 
         def in_nodes() -> set[int]:
             coverage = Coverage(store.nodes(lossless.conversation))
@@ -152,7 +153,7 @@ def make_engine(kind: str) -> tuple[ContextEngine, Callable[[], set[int]]]:
     summarise = compressor._summariser.summarise
 
     def noting(request: Any, **options: Any) -> Any:
-        summarised.update(number for message in request.messages for number in numbers(dict(message)))
+        summarised.update(number for message in request.messages for number in numbers(message))
         return summarise(request, **options)
 
     compressor._summariser.summarise = noting  # type: ignore[method-assign]
@@ -293,7 +294,7 @@ def completion(message: Message) -> dict[str, Any]:
     return {"choices": [{"message": message, "finish_reason": "stop"}], "usage": None}
 
 
-def speak(kind: str, dialect: str, seed: int, *, make_store: Callable[[None], SQLiteStore] = SQLiteStore) -> int:
+def speak(kind: str, dialect: Dialect, seed: int, *, make_store: Callable[[None], SQLiteStore] = SQLiteStore) -> int:
     """Lead a conversation, resume it, and check every request and what is stored; returns how often it was folded."""
     talk, store = Talk(seed), make_store(None)
     talk.dialect = dialect
@@ -339,7 +340,7 @@ SESSIONS = [("compressor", "openai"), ("compressor", "anthropic"), ("lcm", "open
 @pytest.mark.parametrize(("kind", "dialect"), SESSIONS)
 @given(seed=SEEDS)
 @settings(max_examples=5, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
-def test_a_session_moves_nothing_and_its_store_keeps_every_place(kind: str, dialect: str, seed: int) -> None:
+def test_a_session_moves_nothing_and_its_store_keeps_every_place(kind: str, dialect: Dialect, seed: int) -> None:
     assert speak(kind, dialect, seed) >= 2
 
 
@@ -363,7 +364,7 @@ def test_a_store_without_places_for_system_messages_is_caught() -> None:
     ("dialect", "where"), [("openai", "compressor.engine.repair"), ("anthropic", "compressor.engine.repair")]
 )
 def test_a_session_whose_engine_moves_system_messages_is_caught(
-    dialect: str, where: str, monkeypatch: pytest.MonkeyPatch
+    dialect: Dialect, where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"leporello.{where}", hoisting)
     with pytest.raises(AssertionError, match=r"order|front|neither"):
@@ -386,17 +387,17 @@ def test_a_converter_that_does_not_mark_system_messages_is_caught(monkeypatch: p
 
 
 def test_a_window_that_moves_between_two_requests_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    mend = Conversation.mend
+    repair = Conversation.repair
 
-    def moving(self: Conversation, why: str = "mended") -> None:
+    def moving(self: Conversation, why: str = "repaired") -> None:
         """Let the newest system message stand at the end, whatever was said since."""
         window = self.window
         found = [at for at, line in enumerate(window.entries) if is_system(line.message) and at >= window.systems()]
         if found:
             at = found[-1]
             window.replace(at, [*window.entries[at + 1 :], window.entries[at]], at)
-        mend(self, why)
+        repair(self, why)
 
-    monkeypatch.setattr(Conversation, "mend", moving)
+    monkeypatch.setattr(Conversation, "repair", moving)
     with pytest.raises(AssertionError, match=r"moved|order|roles"):
         speak("compressor", "openai", 1)

@@ -13,9 +13,9 @@ import pytest
 
 from leporello import ContextEngine
 from leporello.events import CompactionFinished
-from leporello.messages import copied, is_system, role_of, text_of, tool_result
+from leporello.messages import Dialect, copied, is_system, role_of, text_of, tool_result
 from leporello.session import Session, acceptance, engine_host
-from leporello.session.results import Mended
+from leporello.session.result_repair import RepairedResult
 from leporello.testing.model_server import ModelServer, Step, Use
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
     from leporello.session.accounts import SessionUsage
-    from leporello.testing.model_server import Request
+    from leporello.testing.model_server import ReceivedRequest
 
 pytestmark = pytest.mark.slow
 
@@ -140,7 +140,7 @@ class Work:
     told: list[Any] = field(default_factory=list)
     _expected: str = ""
 
-    def play(self, engine: ContextEngine, dialect: str) -> None:
+    def play(self, engine: ContextEngine, dialect: Dialect) -> None:
         """Let the model work through all instructions; a request that the server refuses ends the test."""
         session = Session.open(
             "port",
@@ -168,7 +168,7 @@ class Work:
         rows = (f"row {row}: weight {row * 31} kg, seal {number * 7919 + row:08x}" for row in range(self.window // 400))
         return "\n".join((f"Container {number}.", *rows))
 
-    def _script(self) -> list[Callable[[Request], Step]]:
+    def _script(self) -> list[Callable[[ReceivedRequest], Step]]:
         steps: list[Step] = []
         for turn in range(TURNS):
             steps.append(Step(text=f"Next is {turn}.", tool_calls=[Use(name="inspect", arguments={"number": turn})]))
@@ -176,8 +176,8 @@ class Work:
                 steps.append(Step(text=f"Instruction {turn // ROUNDS} is carried out."))
         return [self._looking(step) for step in steps]
 
-    def _looking(self, step: Step) -> Callable[[Request], Step]:
-        def look(request: Request) -> Step:
+    def _looking(self, step: Step) -> Callable[[ReceivedRequest], Step]:
+        def look(request: ReceivedRequest) -> Step:
             users = [text_of(message) for message in request.messages if role_of(message) == "user"]
             if users[-1:] != [self._expected]:
                 self.wrong.append(f"the newest instruction is not {self._expected!r} but {users[-1:]}")
@@ -191,7 +191,7 @@ class Work:
 @pytest.mark.parametrize("dialect", CLIENTS)
 @pytest.mark.parametrize("window", WINDOWS)
 @pytest.mark.parametrize("kind", PLAIN)
-def test_a_plain_engine_folds_and_no_request_is_refused(kind: str, window: int, dialect: str) -> None:
+def test_a_plain_engine_folds_and_no_request_is_refused(kind: str, window: int, dialect: Dialect) -> None:
     work = Work(window)
     work.play(PLAIN[kind](window), dialect)
     instructions, turns = TURNS // ROUNDS, TURNS // ROUNDS * ROUNDS
@@ -207,7 +207,7 @@ def test_a_plain_engine_folds_and_no_request_is_refused(kind: str, window: int, 
 @pytest.mark.parametrize("kind", PLAIN)
 def test_without_mending_most_plain_engines_never_fold(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted defect of the test above: a session that judges what an engine returns as it stands."""
-    monkeypatch.setattr(acceptance, "mended", lambda result, *_, **__: Mended(messages=result))
+    monkeypatch.setattr(acceptance, "repaired_result", lambda result, *_, **__: RepairedResult(messages=result))
     work = Work(WINDOWS[0])
     work.play(PLAIN[kind](WINDOWS[0]), "openai")
     statuses = {event.status for event in work.told if isinstance(event, CompactionFinished)}

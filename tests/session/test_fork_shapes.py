@@ -37,7 +37,7 @@ from leporello.lcm.verify import verify
 from leporello.llm.scripted import ScriptedLLM
 from leporello.session import Session
 from leporello.session.entries import load
-from leporello.store import Branch, Request, Window
+from leporello.store import Branch, JournalRow, StoredWindow
 from leporello.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
@@ -263,7 +263,7 @@ def test_the_branch_that_was_left_goes_on_too(talk: Talk) -> None:
     assert (talk.session.branch, other.branch) == (1, 2)
 
 
-RULE = {"role": "user", "content": "Never move container 4711."}
+RULE: Message = {"role": "user", "content": "Never move container 4711."}
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -313,7 +313,7 @@ def test_calls_and_their_results_cannot_be_pinned(talk: Talk) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
     talk.session.add({"role": "user", "content": "look"})
     talk.session.request()
-    message = {"role": "assistant", "content": "", "tool_calls": [call]}
+    message: Message = {"role": "assistant", "content": "", "tool_calls": [call]}
     talk.session.record({"choices": [{"message": message}]})
     with pytest.raises(SessionError, match="not a call"):
         talk.session.pin(talk.newest(talk.session, "assistant"))
@@ -347,8 +347,8 @@ def test_a_node_of_another_branch_is_found(tmp_path: Path) -> None:
     assert verify(store, "talk") == []
     strange = [node for node in store.nodes("talk", branch=1) if node not in store.nodes("talk", branch=2)]
     window = store.window("talk", branch=2)
-    planted = Window(version=window.version, items=({"n": strange[-1].id, "role": "user"}, *window.items))
-    store.save_window("talk", planted, Request(reason="planted", keep=0, added=()), branch=2)
+    planted = StoredWindow(version=window.version, items=({"n": strange[-1].id, "role": "user"}, *window.items))
+    store.save_window("talk", planted, JournalRow(reason="planted", keep=0, added=()), branch=2)
     assert any("another branch" in finding.problem for finding in verify(store, "talk"))
     talk.close()
 
@@ -391,7 +391,7 @@ def test_a_fork_counts_its_own_request(talk: Talk) -> None:
     aside = talk.fork(session, head=False)
     aside.add({"role": "user", "content": "Suggest a title."})
     aside.request()
-    message = {"role": "assistant", "content": "Harbour"}
+    message: Message = {"role": "assistant", "content": "Harbour"}
     usage = {"prompt_tokens": 123_456, "completion_tokens": 3, "total_tokens": 123_459}
     aside.record({"choices": [{"message": message}], "usage": usage})
     other = talk.fork(session)

@@ -12,7 +12,7 @@ from leporello.errors import StoreError
 from leporello.lcm import verify
 from leporello.llm import ScriptedLLM
 from leporello.session import Session
-from leporello.store import FOLD, Branch, Request
+from leporello.store import FOLD, Branch, JournalRow
 from leporello.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ SUMMARY = "## Goal\nThe parts are looked at.\n\n## Progress\n### Done\n- Parts w
 
 
 def newest_user(messages: list[Message]) -> Message:
-    return next(message for message in reversed(messages) if message["role"] == "user")
+    return [message for message in messages if message["role"] == "user"][-1]
 
 
 class Careless(LCMEngine):
@@ -46,20 +46,20 @@ class SecondWriter(Careless):
         result = super().compress(messages, *args, **options)
         proposal = self.branch.take_proposal()
         if proposal is not None:
-            self.branch.commit(proposal, Request(reason=FOLD, keep=0, added=()))
+            self.branch.commit(proposal, JournalRow(reason=FOLD, keep=0, added=()))
         return result
 
 
 def talk(session: Session, answer: Answer, turns: int, first: int = 0) -> None:
     for n in range(first, first + turns):
-        session.add({"role": "user", "content": f"Request {n}: look at src/part_{n}.py"})
+        session.add({"role": "user", "content": f"JournalRow {n}: look at src/part_{n}.py"})
         session.request()
         session.record(answer(f"Part {n} is in order.\n" + "\n".join(f"line {k} has {k * n}" for k in range(80))))
 
 
 def state(store: SQLiteStore) -> tuple[Any, ...]:
     """Return what the conversation's window, nodes and journal are."""
-    return store.window("talk"), store.nodes("talk"), store.requests("talk")
+    return store.window("talk"), store.nodes("talk"), store.journal("talk")
 
 
 def refused(kind: type[Careless], answer: Answer) -> tuple[tuple[Any, ...], tuple[Any, ...], Session]:
@@ -167,7 +167,7 @@ def test_a_window_that_another_process_replaced_meanwhile_is_taken_up(answer: An
         report = session.compress()
     assert report.status == "refused"
     assert "another process" in report.reason
-    assert [row.reason for row in store.requests("talk")].count(FOLD) == 1, "one of the two was written"
+    assert [row.reason for row in store.journal("talk")].count(FOLD) == 1, "one of the two was written"
     talk(session, answer, 2, first=14)
     assert [row.message for row in store.messages("talk")][: len(said)] == said
     assert verify(store, "talk") == []

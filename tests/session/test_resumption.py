@@ -65,7 +65,7 @@ def test_what_rests_above_the_threshold_goes_on_resting(store: Store) -> None:
 
 
 def test_one_that_forgets_the_last_fold_would_be_noticed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(factory, "rests_until", lambda *_: 0)
+    monkeypatch.setattr(factory, "refire_at", lambda *_: 0)
     with pytest.raises(AssertionError):
         test_what_rests_above_the_threshold_goes_on_resting(store)
 

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from leporello import ContextCompressor, LCMEngine, load_engine
+from leporello.agent import open_agent
 from leporello.errors import MalformedAnswerError, SessionError
 from leporello.session import AsyncSession, Session
+from leporello.store import open_store
 from leporello.testing.lifecycle import RecordingEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 @pytest.mark.parametrize(
@@ -44,6 +51,24 @@ def test_open_takes_no_misspelt_keyword(session: Any, wrong: str, right: str) ->
         match=f"{session.__name__}.open.. got an unexpected keyword argument '{wrong}'. Did you mean '{right}'",
     ):
         session.open("talk", **{"config": {}, wrong: None})
+
+
+async def _open_with_misspelt_keywords() -> None:
+    """Never run: the type checker must refuse each line, else it finds that the comment is not needed."""
+    Session.open("talk", storee=":memory:")  # type: ignore[call-arg]
+    await AsyncSession.open("talk", storee=":memory:")  # type: ignore[call-arg]
+    Session.open("talk", dialect="opneai")  # type: ignore[arg-type]
+    open_store(":memory:", homee=None)  # type: ignore[call-arg]
+    load_engine(context_lenght=8_000)  # type: ignore[call-arg]
+    open_agent(workspce=".")  # type: ignore[call-arg]
+    ContextCompressor(8_000, lmm=None)  # type: ignore[call-arg]
+    LCMEngine(8_000, stroe=None)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("call", [open_store, open_agent, partial(ContextCompressor, 8_000), partial(LCMEngine, 8_000)])
+def test_other_public_calls_take_no_misspelt_keyword_either(call: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match="unexpected keyword argument 'stroe'"):
+        call(stroe=None)
 
 
 def test_both_sessions_take_the_same() -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from leporello.session import Session
 
 Open = "Callable[..., Session]"
-QUESTION = {"role": "user", "content": "And now?"}
+QUESTION: Message = {"role": "user", "content": "And now?"}
 
 
 class Scripted(RecordingEngine):
@@ -157,7 +157,7 @@ def test_an_interrupt_passes_through_the_engine(opened: Any, answer: Callable[..
 
 
 def test_no_fold_every_turn_when_results_are_refused(opened: Any, answer: Callable[..., Any]) -> None:
-    """An engine without a brake of its own is asked for another fold only when the request has grown by 5 %."""
+    """An engine that does not say when it refires is asked for another fold only when the request has grown by 5 %."""
     engine = Scripted(lambda _: None, fires_at=range(1, 1_000), context_length=10_000)
     session = opened(engine=engine, context_length=10_000)
     talked(session, answer, turns=12)

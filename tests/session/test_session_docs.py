@@ -60,6 +60,6 @@ def test_an_async_session_has_the_same_names() -> None:
 
 def test_the_explanation_names_everything_that_a_conversation_does() -> None:
     methods = {name for name, kind in vars(Conversation).items() if callable(kind) and not name.startswith("_")}
-    turn = {"begin", "add", "request", "record", "recover", "compact", "undo", "switch_model", "unanswered", "end"}
+    turn = {"begin", "add", "request", "record", "recover", "compact", "undo", "switch_model", "request_failed", "end"}
     assert turn <= methods
     assert turn - named("explanation/one-turn.md") == set()

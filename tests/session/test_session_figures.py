@@ -13,13 +13,13 @@ from leporello import LCMEngine
 from leporello.cli.main import commands
 from leporello.errors import StoreError
 from leporello.events import CompactionFinished, CompactionStarted
-from leporello.lcm.background import Later
 from leporello.llm import Completion, ScriptedLLM
 from leporello.prices import cost
 from leporello.session import Session
 from leporello.session.events import RequestReady
 from leporello.store.sqlite import SQLiteStore
 from leporello.testing.lifecycle import RecordingEngine
+from leporello.testing.manual_executor import ManualExecutor
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -60,13 +60,13 @@ def shown(path: Path) -> dict[str, Any]:
 
 
 def opened_on(
-    store: Any, engine: str, llm: Any, *, on_event: Any = lambda _: None, executor: Later | None = None
+    store: Any, engine: str, llm: Any, *, on_event: Any = lambda _: None, executor: ManualExecutor | None = None
 ) -> Session:
     kept = store if isinstance(store, SQLiteStore) else SQLiteStore(store)
     own: Any = engine
     options: dict[str, Any] = {"llm": llm}
     if engine == "lcm":
-        own, options = LCMEngine(16_000, llm=llm, store=kept, executor=executor or Later()), {}
+        own, options = LCMEngine(16_000, llm=llm, store=kept, executor=executor or ManualExecutor()), {}
     return Session.open(
         "talk",
         store=kept,
@@ -188,7 +188,7 @@ def test_what_was_spent_while_the_store_was_away_is_in_the_journal_afterwards(
 def test_summaries_of_the_background_are_in_the_reports_and_in_the_sums(
     tmp_path: Path, answer: Callable[..., Any]
 ) -> None:
-    background, llm, reports = Later(), summariser(), []
+    background, llm, reports = ManualExecutor(), summariser(), []
 
     def listen(event: Any) -> None:
         if isinstance(event, CompactionFinished):
@@ -234,7 +234,7 @@ class Drawing(RecordingEngine):
         """Put a picture before the newest turn."""
         folded = super().compress(messages, *args, **kwargs)
         parts = [{"type": "text", "text": "What was said so far."}, PICTURE]
-        seen = {"role": "assistant", "content": "I have seen it."}
+        seen: Message = {"role": "assistant", "content": "I have seen it."}
         return [folded[0], {"role": "user", "content": parts}, seen, *folded[1:]]
 
 

@@ -10,7 +10,7 @@ from leporello import ContextCompressor
 from leporello.engine import ContextEngine
 from leporello.errors import LeporelloError
 from leporello.session import factory
-from leporello.session.hygiene import REASON, tidy
+from leporello.session.hygiene import REASON, compact_if_full
 from leporello.store import open_store
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def talked(session: Session, answer: Callable[..., Any], *, turns: int, tokens: 
 
 def runs(session: Session) -> int:
     """Return how often the net has folded, or tried to."""
-    rows = session.store.requests(session.id)
+    rows = session.store.journal(session.id)
     return sum(row.report.get("trigger") == REASON for row in rows)
 
 
@@ -113,34 +113,34 @@ def quiet() -> dict[str, Any]:
 
 
 def test_below_the_mark_nothing(opened: Any, answer: Any, quiet: Any) -> None:
-    assert tidy(talked(opened(**quiet), answer, turns=5, tokens=MARK - 1)) is None
+    assert compact_if_full(talked(opened(**quiet), answer, turns=5, tokens=MARK - 1)) is None
 
 
 def test_at_the_mark_one_compaction(opened: Any, answer: Any, quiet: Any) -> None:
     session = talked(opened(**quiet), answer, turns=5, tokens=MARK)
-    report = tidy(session)
+    report = compact_if_full(session)
     assert report is not None
     assert report.status == "folded"
-    assert tidy(session) is None
+    assert compact_if_full(session) is None
     assert runs(session) == 1
 
 
 def test_the_count_of_the_provider_wins(opened: Any, answer: Any, quiet: Any) -> None:
     """By its characters the first is far above the mark and the second far below; the provider says otherwise."""
-    assert tidy(talked(opened(**quiet), answer, turns=5, tokens=100, words=6000)) is None
-    assert tidy(talked(opened(**quiet), answer, turns=5, tokens=MARK, words=1)) is not None
+    assert compact_if_full(talked(opened(**quiet), answer, turns=5, tokens=100, words=6000)) is None
+    assert compact_if_full(talked(opened(**quiet), answer, turns=5, tokens=MARK, words=1)) is not None
 
 
 def test_without_a_count_the_characters_decide(opened: Any, answer: Any, quiet: Any) -> None:
-    assert tidy(talked(opened(**quiet), answer, turns=5, tokens=0, words=10)) is None
-    assert tidy(talked(opened(**quiet), answer, turns=5, tokens=0, words=6000)) is not None
+    assert compact_if_full(talked(opened(**quiet), answer, turns=5, tokens=0, words=10)) is None
+    assert compact_if_full(talked(opened(**quiet), answer, turns=5, tokens=0, words=6000)) is not None
 
 
 def test_what_was_said_since_the_last_turn_counts(opened: Any, answer: Any, quiet: Any) -> None:
     session = talked(opened(**quiet), answer, turns=3, tokens=1000, words=1)
     for _ in range(20):
         session.add({"role": "user", "content": "chatter " * 1000})
-    assert tidy(session) is not None
+    assert compact_if_full(session) is not None
 
 
 @pytest.mark.parametrize("spoken", [1, 3, 4])
@@ -149,12 +149,12 @@ def test_fewer_than_four_messages_nothing(spoken: int, opened: Any, quiet: Any) 
     for number in range(spoken):
         role = "user" if number % 2 == 0 else "assistant"
         session.add({"role": role, "content": f"{number} " + "word " * 10_000})
-    assert (tidy(session) is not None) is (spoken >= 4)
+    assert (compact_if_full(session) is not None) is (spoken >= 4)
 
 
 def test_with_compression_off_nothing(opened: Any, answer: Any, quiet: Any) -> None:
     session = opened(config={"compression": {"enabled": False}}, **quiet)
-    assert tidy(talked(session, answer, turns=5, tokens=MARK)) is None
+    assert compact_if_full(talked(session, answer, turns=5, tokens=MARK)) is None
 
 
 @pytest.mark.parametrize("engine", [Broken, Useless])
@@ -163,16 +163,16 @@ class TestWhatCannotBeShrunk:
         session = opened(engine=engine(), context_length=WINDOW)
         talked(session, answer, turns=5, tokens=MARK)
         for turn in range(10):
-            tidy(session)
+            compact_if_full(session)
             talked(session, answer, turns=1, tokens=MARK + turn)
         assert session.engine.calls == 1
 
     def test_is_tried_again_when_it_has_grown(self, engine: type[Broken], opened: Any, answer: Any) -> None:
         session = opened(engine=engine(), context_length=WINDOW)
-        tidy(talked(session, answer, turns=5, tokens=MARK, words=1))
-        tidy(talked(session, answer, turns=1, tokens=MARK + 999, words=1))
+        compact_if_full(talked(session, answer, turns=5, tokens=MARK, words=1))
+        compact_if_full(talked(session, answer, turns=1, tokens=MARK + 999, words=1))
         assert session.engine.calls == 1
-        tidy(talked(session, answer, turns=1, tokens=MARK + 1100, words=1))
+        compact_if_full(talked(session, answer, turns=1, tokens=MARK + 1100, words=1))
         assert session.engine.calls == 2
 
     @pytest.mark.slow
@@ -181,16 +181,16 @@ class TestWhatCannotBeShrunk:
     ) -> None:
         place = tmp_path / "kept.db"
         first = opened(engine=engine(), context_length=WINDOW, store=place)
-        tidy(talked(first, answer, turns=5, tokens=MARK))
+        compact_if_full(talked(first, answer, turns=5, tokens=MARK))
         first.close()
         again = opened(engine=engine(), context_length=WINDOW, store=place)
-        assert tidy(again) is None
+        assert compact_if_full(again) is None
         assert again.engine.calls == 0
 
     def test_leaves_the_conversation_as_it_is(self, engine: type[Broken], opened: Any, answer: Any) -> None:
         session = talked(opened(engine=engine(), context_length=WINDOW), answer, turns=5, tokens=MARK)
         before = session.window
-        report = tidy(session)
+        report = compact_if_full(session)
         assert report is not None
         assert report.status in ("refused", "unchanged")
         assert session.window == before
@@ -200,7 +200,7 @@ def test_one_that_is_shrunk_too_little_is_not_tried_at_every_message(opened: Any
     session = opened(engine=Stingy(), context_length=WINDOW)
     talked(session, answer, turns=8, tokens=3 * WINDOW, words=6000)
     for _ in range(5):
-        tidy(session)
+        compact_if_full(session)
     assert session.engine.calls == 1
 
 
@@ -210,15 +210,15 @@ def test_one_that_could_not_be_shrunk_is_tried_again_in_another_window(
 ) -> None:
     engine = Broken()
     session = talked(opened(engine=engine, context_length=WINDOW), answer, turns=5, tokens=MARK)
-    tidy(session)
+    compact_if_full(session)
     session.switch_model("m", context_length=window)
-    tidy(talked(session, answer, turns=1, tokens=MARK))
+    compact_if_full(talked(session, answer, turns=1, tokens=MARK))
     assert engine.calls == calls
 
 
 def test_an_engine_is_told_that_it_must(opened: Any, answer: Any) -> None:
     """Whatever it thinks of the size: the window is nearly full."""
-    report = tidy(talked(opened(engine=Wilful(), context_length=WINDOW), answer, turns=5, tokens=MARK))
+    report = compact_if_full(talked(opened(engine=Wilful(), context_length=WINDOW), answer, turns=5, tokens=MARK))
     assert report is not None
     assert report.status == "folded"
 
@@ -233,7 +233,7 @@ def test_the_transcript_is_never_overwritten(engine: Any, opened: Any, answer: A
     session = opened(engine=chosen, context_length=WINDOW, store=store, config=config)
     talked(session, answer, turns=8, tokens=MARK)
     before = [row.message for row in store.messages(session.id)]
-    assert tidy(session) is not None
+    assert compact_if_full(session) is not None
     assert [row.message for row in store.messages(session.id)] == before
     assert len(before) == 16
 
@@ -244,7 +244,7 @@ def test_what_it_did_lasts(engine: str, opened: Any, answer: Any, tmp_path: Path
     config = {"compression": {"threshold": 1.0}, "lcm": {"threshold": 1.0, "background": False}}
     options = {"engine": engine, "context_length": WINDOW, "store": tmp_path / "kept.db", "config": config}
     session = talked(opened(**options), answer, turns=30, tokens=MARK, words=300)
-    report = tidy(session)
+    report = compact_if_full(session)
     assert report is not None
     assert report.status == "folded", report
     folded = session.window
@@ -269,4 +269,4 @@ def test_a_session_with_a_real_engine_below_its_threshold_is_left_to_it(opened: 
     except LeporelloError as error:  # pragma: no cover - says why
         pytest.fail(str(error))
     assert session.usage().compactions > 0
-    assert tidy(session) is None
+    assert compact_if_full(session) is None

@@ -11,7 +11,7 @@ import pytest
 from leporello.engine import ContextEngine
 from leporello.errors import ContextTooLongError, MalformedAnswerError, MessageError, SessionError
 from leporello.events import Notice
-from leporello.messages import violations
+from leporello.messages import Message, violations
 from leporello.session import AsyncSession, tool_result
 from leporello.session.events import WindowCorrected
 
@@ -48,7 +48,7 @@ class KeepNewest(ContextEngine):
         return messages[-1:]
 
 
-def user(text: str) -> dict[str, Any]:
+def user(text: str) -> Message:
     return {"role": "user", "content": text}
 
 

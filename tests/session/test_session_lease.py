@@ -34,7 +34,7 @@ from leporello.store import Branch, open_store
 
 branch = Branch(open_store(sys.argv[1]), "talk", number=1)
 lease = Lease(branch=branch, token="a", seconds=float(sys.argv[2]))
-print(lease.take(), flush=True)
+print(lease.acquire(), flush=True)
 sys.stdin.read()
 """
 
@@ -58,7 +58,7 @@ class Slow(SQLiteStore):
 class NeverProlonged(Lease):
     """A lease as it must not be."""
 
-    def _keep(self) -> None:
+    def _renew_until_released(self) -> None:
         store = self.branch.store
         assert isinstance(store, Slow)
         while not self._over.wait(0.01):
@@ -93,12 +93,12 @@ def eventually(happens: Callable[[], bool]) -> bool:
 def check_prolonged(path: Path, kind: type[Lease]) -> None:
     with Slow(path) as store, SQLiteStore(path, clock=lambda: store.now) as others:
         held = lease(store, kind, seconds=0.03)
-        assert held.take()
+        assert held.acquire()
         try:
             assert eventually(lambda: store.prolonged > 8)
             assert is_held(others)
         finally:
-            held.give_back()
+            held.release()
         assert not is_held(others)
 
 
@@ -113,18 +113,18 @@ def test_one_that_is_not_prolonged_would_be_noticed(tmp_path: Path) -> None:
 
 def test_somebody_elses_is_left_alone(store: SQLiteStore) -> None:
     store.acquire("talk", "b", seconds=60)
-    assert not lease(store).take()
-    lease(store).give_back()
+    assert not lease(store).acquire()
+    lease(store).release()
     assert is_held(store)
 
 
-def test_whoever_has_patience_gets_it_when_it_is_given_back(store: SQLiteStore) -> None:
+def test_a_process_that_waits_gets_it_when_it_is_given_back(store: SQLiteStore) -> None:
     store.acquire("talk", "b", seconds=60)
     giving = threading.Timer(0.1, store.release, ("talk", "b"))
     giving.start()
     held = lease(store)
-    assert held.take(patience=30)
-    held.give_back()
+    assert held.acquire(wait=30)
+    held.release()
     giving.join()
 
 

@@ -12,6 +12,8 @@ from leporello import Session
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from leporello.messages import Message
+
 MOST_GROWTH = 5.0
 """For four times as many messages; what looks at all others for each has 16."""
 
@@ -32,12 +34,12 @@ def calls_made(work: Callable[[], Any]) -> int:
     return count
 
 
-def asked(count: int) -> dict[str, Any]:
+def asked(count: int) -> Message:
     made = [{"id": f"c{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(count)]
     return {"role": "assistant", "content": None, "tool_calls": made}
 
 
-def results(count: int) -> list[dict[str, Any]]:
+def results(count: int) -> list[Message]:
     return [{"role": "tool", "tool_call_id": f"c{n}", "content": f"r{n}"} for n in range(count)]
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import Phase, settings, strategies as st
@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 from leporello.errors import StoreBusyError
 from leporello.events import CompactionFinished
 from leporello.lcm import verify
-from leporello.messages import from_anthropic, role_of, violations
+from leporello.messages import Dialect, from_anthropic, role_of, violations
 from leporello.session import Session, tool_result
 from leporello.store.sqlite import SQLiteStore
 from leporello.testing.lifecycle import RecordingEngine
@@ -60,7 +60,7 @@ class Moody(RecordingEngine):
             raise RuntimeError("broken")
         if mood == "vandal":
             for message in messages:
-                message.clear()
+                cast("dict[str, Any]", message).clear()
         results: dict[str, Any] = {
             "folds": super().compress,
             "nothing": lambda *_: None,
@@ -127,7 +127,7 @@ class SessionMachine(RuleBasedStateMachine):
     @initialize(
         engine=st.sampled_from([*WORKING, "moody"]), dialect=st.sampled_from(["openai", "anthropic"]), moods=MOODS
     )
-    def open(self, engine: str, dialect: str, moods: list[str]) -> None:
+    def open(self, engine: str, dialect: Dialect, moods: list[str]) -> None:
         self.engine, self.dialect = engine, dialect
         self.moody = Moody(moods) if engine == "moody" else None
         self._open()
@@ -171,7 +171,7 @@ class SessionMachine(RuleBasedStateMachine):
     @rule(text=TEXT, calls=st.lists(st.sampled_from(["read_file", "recall", "lcm_status", "same_id"]), max_size=3))
     def model_answers(self, text: str, calls: list[str]) -> None:
         text = text.format(n=next(self.numbers))
-        message: dict[str, Any] = {"role": "assistant", "content": text}
+        message: Message = {"role": "assistant", "content": text}
         if calls:
             message["tool_calls"] = [self._call(name) for name in calls]
         before = len(self.session.window)
@@ -279,7 +279,7 @@ class SessionMachine(RuleBasedStateMachine):
         self.store.close()
 
 
-def in_openai_format(request: dict[str, Any], dialect: str) -> list[Message]:
+def in_openai_format(request: dict[str, Any], dialect: Dialect) -> list[Message]:
     if dialect == "openai":
         return list(request["messages"])
     return from_anthropic({key: request[key] for key in ("system", "messages") if key in request})
@@ -350,7 +350,7 @@ def test_a_session_that_trusts_its_engine_is_caught(monkeypatch: pytest.MonkeyPa
     from leporello.session import folding
     from leporello.session.acceptance import Verdict
 
-    def gullible(made: Any, window: Any, dialect: str, **_: Any) -> Verdict:
+    def gullible(made: Any, window: Any, dialect: Dialect, **_: Any) -> Verdict:
         from leporello.engine import CompactionReport
 
         report = made.report or CompactionReport(status="folded")
@@ -358,7 +358,7 @@ def test_a_session_that_trusts_its_engine_is_caught(monkeypatch: pytest.MonkeyPa
 
     class Trusting(SessionMachine):
         @initialize(moods=st.just(["loses the user", "adds a command", "unanswered"] * 9), dialect=st.just("openai"))
-        def open(self, moods: list[str], dialect: str) -> None:
+        def open(self, moods: list[str], dialect: Dialect) -> None:
             self.engine, self.dialect, self.moody = "moody", dialect, Moody(list(moods))
             self._open()
 
@@ -381,7 +381,7 @@ def test_the_anthropic_request_is_the_whole_conversion(opened: Any) -> None:
         calls = [
             {"id": f"c{n}-{k}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for k in range(n % 3)
         ]
-        message = {"role": "assistant", "content": f"Answer {n}", **({"tool_calls": calls} if calls else {})}
+        message: Message = {"role": "assistant", "content": f"Answer {n}", **({"tool_calls": calls} if calls else {})}
         for call in session.record({"choices": [{"message": message}]}):
             session.add(tool_result(call, "done"))
 

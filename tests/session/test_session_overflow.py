@@ -16,10 +16,12 @@ from leporello.testing.model_server import WORDINGS, Failure, ModelServer
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from leporello.messages import Dialect
+
 pytestmark = pytest.mark.slow
 
 
-def answered(request: dict[str, Any], server: ModelServer, dialect: str) -> Any:
+def answered(request: dict[str, Any], server: ModelServer, dialect: Dialect) -> Any:
     if dialect == "anthropic":
         with anthropic.Anthropic(base_url=server.anthropic_url, api_key="any", max_retries=0) as client:
             return client.messages.create(model="any", max_tokens=100, **request)
@@ -27,7 +29,7 @@ def answered(request: dict[str, Any], server: ModelServer, dialect: str) -> Any:
         return chat.chat.completions.create(model="any", **request)
 
 
-def send(session: Session, server: ModelServer, dialect: str) -> int:
+def send(session: Session, server: ModelServer, dialect: Dialect) -> int:
     """Send a request, recover if that is possible, and return how often the provider was asked."""
     asked = 0
     while True:
@@ -42,7 +44,7 @@ def send(session: Session, server: ModelServer, dialect: str) -> int:
             return asked
 
 
-def with_history(engine: Any, answer: Callable[..., Any], dialect: str = "openai") -> Session:
+def with_history(engine: Any, answer: Callable[..., Any], dialect: Dialect = "openai") -> Session:
     session = Session.open("talk", engine=engine, store=":memory:", config={}, model="any", dialect=dialect)
     for n in range(8):
         session.add({"role": "user", "content": f"Question {n}: " + "what is in this part of the yard? " * 20})
@@ -56,7 +58,7 @@ def with_history(engine: Any, answer: Callable[..., Any], dialect: str = "openai
 def test_the_wordings_of_providers_lead_to_one_compaction_and_one_retry(
     wording: str, answer: Callable[..., Any]
 ) -> None:
-    dialect = "anthropic" if wording.startswith("anthropic") else "openai"
+    dialect: Dialect = "anthropic" if wording.startswith("anthropic") else "openai"
     engine = RecordingEngine()
     with (
         ModelServer(["Fine."], window=1_500, wording=wording) as server,

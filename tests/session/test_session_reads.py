@@ -8,11 +8,12 @@ import pytest
 
 from leporello.session.persistence import Persistence
 from leporello.store import codec, open_store
-from leporello.store.sqlite import reading
+from leporello.store.relational import reading
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from leporello.messages import Message
     from leporello.session import Session
 
 ENGINES = ("compressor", "lcm")
@@ -73,7 +74,7 @@ def test_a_session_that_reads_messages_for_their_id_would_be_noticed(
 def test_the_newest_message_is_a_live_one_of_the_owner_and_not_the_system_prompt() -> None:
     store = open_store(":memory:")
     assert store.newest("talk") is None
-    said = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+    said: list[Message] = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
     first, second = store.append("talk", said, owner="ada")
     store.append("talk", [{"role": "system", "content": "be brief"}], owner="ada", prompt=True)
     assert store.newest("talk", owner="ada") == second

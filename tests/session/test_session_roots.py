@@ -10,7 +10,7 @@ from leporello import LCMEngine
 from leporello.lcm import verify
 from leporello.messages import is_system
 from leporello.store import open_store
-from leporello.store.sqlite import messages as ingesting
+from leporello.store.relational import messages as ingesting
 
 if TYPE_CHECKING:
     from collections.abc import Callable

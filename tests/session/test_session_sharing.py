@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-HI = {"role": "user", "content": "hi"}
+    from leporello.messages import Message
+
+HI: Message = {"role": "user", "content": "hi"}
 
 
 class Full(SQLiteStore):

@@ -30,7 +30,7 @@ def work(session: Session, answer: Callable[..., Any], turns: int, first: int = 
     said: list[Message] = []
 
     def add(message: Message) -> None:
-        said.append(dict(message))
+        said.append(message.copy())
         session.add(message)
 
     for n in range(first, first + turns):
@@ -124,7 +124,7 @@ def test_the_journal_shows_the_window_of_every_request(engine: str, opened: Any,
         session.request()
         sent.append(session.window)
         session.record(answer(f"Answer {n}: " + "containers. " * 40, tokens=session.usage().tokens))
-    rows = session.store.requests(session.id)
+    rows = session.store.journal(session.id)
     asked = [row for row in rows if row.reason == "request"]
     assert len(asked) == 40
     assert len(rows) > 40  # the folds have rows of their own
@@ -144,16 +144,16 @@ def test_an_unanswered_request_is_journalled_too(opened: Any, answer: Callable[.
     session.request()
     session.request()
     session.record(answer("Hi."))
-    assert [row.report.get("error", "") for row in session.store.requests("talk")] == ["no answer was recorded", ""]
+    assert [row.report.get("error", "") for row in session.store.journal("talk")] == ["no answer was recorded", ""]
 
 
 def test_what_the_caller_does_to_its_dicts_afterwards_changes_nothing(opened: Any, answer: Callable[..., Any]) -> None:
     session = opened()
-    message: dict[str, Any] = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
+    message: Message = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
     session.add(message)
     message["content"][0]["text"] = "changed"
     message["role"] = "tool"
-    expected = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
+    expected: Message = {"role": "user", "content": [{"type": "text", "text": "Hello"}]}
     assert session.window == [expected]
     assert stored(session) == [expected]
     session.window[0]["content"] = "changed"
@@ -339,7 +339,7 @@ def test_another_system_prompt_takes_the_place_of_the_old_one(tmp_path: Path, an
 
 def test_a_conversation_that_was_only_stored_can_be_opened(tmp_path: Path) -> None:
     store = open_store(tmp_path / "s.db")
-    said = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
+    said: list[Message] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hello"}]
     store.append("old", said)
     store.close()
     with Session.open("old", store=tmp_path / "s.db", config={}) as session:
@@ -434,7 +434,7 @@ def test_an_answer_and_the_row_of_its_request_are_stored_together_or_not_at_all(
     session.request()
     session.record(answer("Well."))
     assert [m["content"] for m in stored(session)] == ["Hello", "Hi.", "How are you?", "Well."]
-    late, row = store.requests(session.id)
+    late, row = store.journal(session.id)
     assert [item["m"] for item in late.added] == ["m1", "m2"], "the window as it was when the row could be written"
     assert (row.keep, [item["m"] for item in row.added]) == (2, ["m3"])
 

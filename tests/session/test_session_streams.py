@@ -12,7 +12,7 @@ import httpx2
 import openai
 import pytest
 
-from leporello.messages import STUB_RESULT, violations
+from leporello.messages import STUB_RESULT, Dialect, violations
 from leporello.session import AsyncSession, Session, tool_result
 from leporello.session.events import AnswerRecorded
 from leporello.testing.model_server import Failure, ModelServer, Step, Use
@@ -27,7 +27,7 @@ SCRIPT = (
 )
 
 
-def chunks(server: ModelServer, dialect: str, request: dict[str, Any]) -> Iterator[Any]:
+def chunks(server: ModelServer, dialect: Dialect, request: dict[str, Any]) -> Iterator[Any]:
     if dialect == "anthropic":
         with anthropic.Anthropic(base_url=server.anthropic_url, api_key="any", max_retries=0) as client:
             yield from client.messages.create(model="any", max_tokens=500, stream=True, **request)
@@ -37,7 +37,7 @@ def chunks(server: ModelServer, dialect: str, request: dict[str, Any]) -> Iterat
             yield from chat.chat.completions.create(model="any", **asked)
 
 
-def whole(server: ModelServer, dialect: str, request: dict[str, Any]) -> Any:
+def whole(server: ModelServer, dialect: Dialect, request: dict[str, Any]) -> Any:
     if dialect == "anthropic":
         with anthropic.Anthropic(base_url=server.anthropic_url, api_key="any", max_retries=0) as client:
             return client.messages.create(model="any", max_tokens=500, **request)
@@ -45,7 +45,7 @@ def whole(server: ModelServer, dialect: str, request: dict[str, Any]) -> Any:
         return chat.chat.completions.create(model="any", **request)
 
 
-def talk(opened: Any, dialect: str, take: Callable[[Session, ModelServer, dict[str, Any]], Any]) -> Session:
+def talk(opened: Any, dialect: Dialect, take: Callable[[Session, ModelServer, dict[str, Any]], Any]) -> Session:
     """Play the script, taking the answers in one way or the other."""
     session: Session = opened(f"{dialect}-{take.__name__}", dialect=dialect)
     with ModelServer(SCRIPT) as server:
@@ -59,7 +59,7 @@ def talk(opened: Any, dialect: str, take: Callable[[Session, ModelServer, dict[s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-def test_a_streamed_conversation_is_the_same_as_one_that_comes_at_once(opened: Any, dialect: str) -> None:
+def test_a_streamed_conversation_is_the_same_as_one_that_comes_at_once(opened: Any, dialect: Dialect) -> None:
     def streamed(session: Session, server: ModelServer, request: dict[str, Any]) -> None:
         given = list(chunks(server, dialect, request))
         assert list(session.stream(iter(given))) == given
@@ -106,7 +106,7 @@ def test_chunks_may_be_dicts(opened: Any) -> None:
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
 @pytest.mark.parametrize("pieces", [3, 6, 9])
 def test_an_answer_that_is_not_read_to_its_end_is_recorded_as_incomplete(
-    opened: Any, dialect: str, pieces: int
+    opened: Any, dialect: Dialect, pieces: int
 ) -> None:
     session = opened(dialect=dialect)
     with ModelServer(SCRIPT) as server:
@@ -130,7 +130,9 @@ def test_an_answer_that_is_not_read_to_its_end_is_recorded_as_incomplete(
 @pytest.mark.slow
 @pytest.mark.parametrize("failure", [Failure.BROKEN_STREAM, Failure.ERROR_IN_STREAM, Failure.CLOSED_IN_ANSWER])
 @pytest.mark.parametrize("dialect", ["openai", "anthropic"])
-def test_a_stream_that_breaks_leaves_a_conversation_that_goes_on(opened: Any, failure: Failure, dialect: str) -> None:
+def test_a_stream_that_breaks_leaves_a_conversation_that_goes_on(
+    opened: Any, failure: Failure, dialect: Dialect
+) -> None:
     session = opened(dialect=dialect)
     with ModelServer(["It is empty."]) as server:
         session.add({"role": "user", "content": "What is in a.txt?"})

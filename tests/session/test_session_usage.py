@@ -100,7 +100,7 @@ def test_cost_per_turn_and_conversation_with_cache_reads_and_writes(opened: Any)
         text = [{"type": "text", "text": f"Answer {n}"}]
         response = {"type": "message", "role": "assistant", "content": text, "usage": usage, "stop_reason": "end_turn"}
         session.record(response)
-        expected.append(session.store.requests("talk")[-1].cost_usd)
+        expected.append(session.store.journal("talk")[-1].cost_usd)
     counted = {"input_tokens": 10, "cache_write_tokens": 200, "cache_read_tokens": 5_000, "output_tokens": 70}
     assert expected[1] == cost(counted, CLAUDE, "anthropic")
     spent = session.usage()
@@ -238,8 +238,8 @@ def test_an_unknown_window_is_assumed_and_said(opened: Any) -> None:
 
 
 def test_mistakes_are_said_clearly(opened: Any) -> None:
-    with pytest.raises(SessionError, match="use 'openai' or 'anthropic'"):
-        Session.open("a", dialect="gemini", store=":memory:", config={})
+    with pytest.raises(SessionError, match="use 'openai', 'anthropic' or 'responses'"):
+        Session.open("a", dialect="gemini", store=":memory:", config={})  # type: ignore[arg-type]
     with pytest.raises(SessionError, match="leave out llm"):
         Session.open("a", engine=RecordingEngine(), llm=None, store=":memory:", config={})
     session = opened()

@@ -8,13 +8,16 @@ import pytest
 
 from leporello.errors import StaleTipError
 from leporello.store import ROOT, Revision, open_store
-from leporello.store.sqlite import recognition
+from leporello.store.relational import recognition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from leporello.messages import Message
     from leporello.store import Store
+
+DATABASES = True
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
     kept.close()
 
 
-def said(*texts: str) -> list[dict[str, Any]]:
+def said(*texts: str) -> list[Message]:
     return [{"role": "user" if number % 2 == 0 else "assistant", "content": text} for number, text in enumerate(texts)]
 
 
@@ -59,6 +62,7 @@ class TestKnown:
             store.append(f"{number}", said("on"), known={0: [b"on %d" % number]})
         assert store.known([b"hi"])[0].conversation == "first"
 
+    @pytest.mark.sqlite_only
     def test_an_order_by_age_alone_would_be_noticed(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         """Planted: nothing is closed when a conversation goes on."""
 
@@ -68,7 +72,7 @@ class TestKnown:
                 [(hash_, conversation, branch, seq) for hash_, seq in rows],
             )
 
-        monkeypatch.setattr("leporello.store.sqlite.messages.note_known", leaving_open)
+        monkeypatch.setattr("leporello.store.relational.messages.note_known", leaving_open)
         with pytest.raises(AssertionError):
             self.test_of_many_those_that_wait_come_first(store)
 
@@ -105,11 +109,11 @@ class TestKnown:
         def fails(*_: Any) -> None:
             raise RuntimeError("power cut")
 
-        monkeypatch.setattr("leporello.store.sqlite.messages.write_request", fails)
-        from leporello.store import Request
+        monkeypatch.setattr("leporello.store.relational.messages.write_request", fails)
+        from leporello.store import JournalRow
 
         with pytest.raises(RuntimeError):
-            store.append("c", said("a"), known={0: [b"one"]}, request=Request(reason="request", keep=0, added=()))
+            store.append("c", said("a"), known={0: [b"one"]}, request=JournalRow(reason="request", keep=0, added=()))
         assert store.known([b"one"]) == []
         assert texts(store) == []
 
@@ -175,6 +179,7 @@ class TestRevise:
         assert store.newest("c", branch=fork) == own
 
 
+@pytest.mark.sqlite_only
 def test_the_look_up_reads_no_table_from_end_to_end(store: Store) -> None:
     """Whatever the size of the store, what is read depends on the history alone."""
     store.append("c", said("a"), known={0: [b"one"]})

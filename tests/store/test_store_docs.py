@@ -18,5 +18,6 @@ def test_the_programs_on_the_page_run() -> None:
 
 def test_the_page_names_every_method() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    methods = {name for name in vars(Store) if not name.startswith("_")} - {"url", "close"}
+    methods = {name for name in dir(Store) if not name.startswith("_")} - {"url", "close"}
+    assert {"append", "add_nodes", "search", "purge"} <= methods
     assert {name for name in methods if not re.search(rf"`{name}\b", page)} == set()

@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leporello.errors import StoreBusyError, StoreError
-from leporello.store import Request, Window, open_store
+from leporello.store import JournalRow, StoredWindow, WindowItem, open_store
 from leporello.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
     from pathlib import Path
 
+    from leporello.messages import Message
+
 KILLS = 200 if os.environ.get("LEPORELLO_SOAK") else 20
 WORKERS = multiprocessing.get_context("forkserver")
 WORKERS.set_forkserver_preload(["leporello.store"])
 
 
-def said(text: str) -> dict[str, Any]:
+def said(text: str) -> Message:
     return {"role": "user", "content": f"{text} " + "padding " * (sum(map(ord, text)) % 7 * 90)}
 
 
@@ -53,8 +55,10 @@ def write_until_killed(pipe: Connection, path: str, seed: int) -> None:
         else:
             store.ingest("c", handed)
         window = store.window("c")
-        items = ({"t": f"after {done}", "role": "user"},)
-        store.save_window("c", Window(version=window.version, items=items), Request(reason="fold", keep=0, added=()))
+        items: tuple[WindowItem, ...] = ({"t": f"after {done}", "role": "user"},)
+        store.save_window(
+            "c", StoredWindow(version=window.version, items=items), JournalRow(reason="fold", keep=0, added=())
+        )
         done += len(new)
         pipe.send(done)
 
@@ -69,7 +73,7 @@ def assert_whole(path: Path, acknowledged: int) -> int:
         assert store.check_index() == []
         assert store.check_index("c") == []
         assert store.check_file() == []
-        window, journal = store.window("c"), store.requests("c")
+        window, journal = store.window("c"), store.journal("c")
         assert window.version == len(journal)
         assert window.items == (journal[-1].added if journal else ())
         return len(texts)

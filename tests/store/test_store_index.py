@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from leporello.store import SearchFilter
+from leporello.store.relational import matching
 from leporello.store.search.prepare import stemmed_terms
-from leporello.store.sqlite import SQLiteStore, candidates, index
+from leporello.store.sqlite import SQLiteStore, index
+
+if TYPE_CHECKING:
+    from leporello.messages import Message
+
+DATABASES = True
 
 ALL = SearchFilter()
 
 
-def said(*texts: str, **fields: Any) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": text, **fields} for text in texts]
+def said(*texts: str, **fields: Any) -> list[Message]:
+    return [cast("Message", {"role": "user", "content": text, **fields}) for text in texts]
 
 
 def terms(text: str) -> str:
@@ -87,14 +93,14 @@ def test_secrets_are_stored_but_not_indexed(store: SQLiteStore) -> None:
 def test_one_conversation_does_not_hide_another(store: SQLiteStore) -> None:
     """A word that fills the newest rows of a busy conversation is found in a quiet one all the same."""
     store.append("quiet", said("apple"))
-    for start in range(0, candidates.SCANNED + 100, 900):
+    for start in range(0, matching.SCANNED + 100, 900):
         store.append("busy", said(*(f"apple {start + n}" for n in range(900))))
     assert found(store, "apple", conversation="quiet") == ["apple"]
 
 
 @pytest.mark.slow
 def test_counts_are_exact_for_rare_terms_and_estimated_for_common_ones(store: SQLiteStore) -> None:
-    count = candidates.COUNTED * 2
+    count = matching.COUNTED * 2
     for start in range(0, count, 1000):
         store.append("c", said(*(f"common {'rare' if n % 500 == 0 else 'odd'}" for n in range(start, start + 1000))))
     total, counts = store.term_counts(["common", "rare", "never", 'quo"te'])

@@ -11,11 +11,12 @@ from leporello.messages import fingerprint, repair
 from leporello.messages.pieces import LONG, is_large, json_pieces
 from leporello.store import open_store
 from leporello.store.codec import encode, verbatim
+from leporello.store.relational.history import StoredHistory
+from leporello.store.relational.messages import _made
+from leporello.store.relational.reading import load
+from leporello.store.relational.writing import replace_rows
 from leporello.store.search.prepare import LONGEST_INDEXED, prepared_text
-from leporello.store.sqlite.history import SQLiteHistory
-from leporello.store.sqlite.messages import _made
-from leporello.store.sqlite.reading import load
-from leporello.store.sqlite.writing import replace_rows
+from leporello.store.sqlite.connection import SQLiteConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +28,7 @@ MOST_GROWTH = 3.0
 """For four times as many rows of the conversation, when as many are asked for; what reads all of it has 4."""
 
 
-def steps(path: Path, work: Callable[[sqlite3.Connection], Any]) -> int:
+def steps(path: Path, work: Callable[[SQLiteConnection], Any]) -> int:
     """Return how many thousands of steps SQLite takes for some work."""
     count = 0
 
@@ -35,7 +36,7 @@ def steps(path: Path, work: Callable[[sqlite3.Connection], Any]) -> int:
         nonlocal count
         count += 1
 
-    connection = sqlite3.connect(path)
+    connection = sqlite3.connect(path, factory=SQLiteConnection)
     connection.set_progress_handler(counted, 100)
     try:
         work(connection)
@@ -44,13 +45,13 @@ def steps(path: Path, work: Callable[[sqlite3.Connection], Any]) -> int:
     return count
 
 
-WORK: dict[str, Callable[[sqlite3.Connection], Any]] = {
-    "rows by id": lambda connection: SQLiteHistory(connection, 1, 1).rows((), (), range(1, 401)),
+WORK: dict[str, Callable[[SQLiteConnection], Any]] = {
+    "rows by id": lambda connection: StoredHistory(connection, 1, 1).rows((), (), range(1, 401)),
     "made of a stored one": lambda connection: _made(
         connection, 1, [(b"x" * 16, [number]) for number in range(1, 401)]
     ),
     "taken back": lambda connection: replace_rows(connection, 1, 1, range(1, 401), 500),
-    "system messages": lambda connection: SQLiteHistory(connection, 1, 1).systems([f"{n:032x}" for n in range(400)]),
+    "system messages": lambda connection: StoredHistory(connection, 1, 1).systems([f"{n:032x}" for n in range(400)]),
 }
 
 
@@ -134,8 +135,8 @@ def test_a_page_of_very_long_messages_is_shorter(
         loaded.append(len(numbers))
         return load(connection, numbers, **more)
 
-    monkeypatch.setattr("leporello.store.sqlite.transcript.load", counted)
-    monkeypatch.setattr("leporello.store.sqlite.transcript.PAGE_CHARACTERS", 1_000)
+    monkeypatch.setattr("leporello.store.relational.transcript.load", counted)
+    monkeypatch.setattr("leporello.store.relational.transcript.PAGE_CHARACTERS", 1_000)
     store = open_store(tmp_path / "a.db")
     lengths = [10] * 300 + [400] * 5 + [5_000] * 3 + [10] * 256
     store.append("a", [{"role": "user", "content": "x" * length} for length in lengths])

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import Phase, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
+from tests.fixtures.databases import SOAK
 
 from leporello.store.codec import verbatim
-from leporello.store.sqlite import SQLiteStore, messages
-from leporello.store.sqlite.messages import MOST_TRIED
+from leporello.store.relational import messages
+from leporello.store.relational.messages import MOST_TRIED
+from leporello.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
+    from leporello.messages import Message
     from leporello.store import Ingested
+
+DATABASES = SOAK
 
 pytestmark = pytest.mark.slow
 
@@ -26,15 +31,15 @@ class Host(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.store = SQLiteStore()
-        self.live: list[dict[str, Any]] = []  # what the live history must be, as first seen
-        self.listed: list[dict[str, Any]] = []  # what the host has, perhaps shortened
+        self.live: list[Message] = []  # what the live history must be, as first seen
+        self.listed: list[Message] = []  # what the host has, perhaps shortened
         self.entered: set[bytes] = set()
         self.deleted: set[bytes] = set()
         self.count = 0
         self.edited = False
-        self.before: tuple[list[dict[str, Any]], list[dict[str, Any]]] | None = None  # live and listed, one root ago
+        self.before: tuple[list[Message], list[Message]] | None = None  # live and listed, one root ago
 
-    def _new(self, kind: str) -> dict[str, Any]:
+    def _new(self, kind: str) -> Message:
         self.count += 1
         text = f"text {self.count} " + "x" * (self.count % 5 * 700)
         if kind == "tool":
@@ -173,7 +178,7 @@ def test_the_machine_catches_a_careless_store() -> None:
         run_state_machine_as_test(CarelessHost, settings=QUIET)
 
 
-QUIET = settings(max_examples=50, deadline=None, database=None, phases=[Phase.generate])
+QUIET = settings(max_examples=300, deadline=None, database=None, phases=[Phase.generate])
 
 
 @pytest.mark.parametrize(

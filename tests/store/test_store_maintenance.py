@@ -6,13 +6,14 @@ import json
 import sqlite3
 import stat
 from contextlib import closing
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.fixtures.databases import SOAK
 
 from leporello.errors import StoreError
-from leporello.store import Artifact, Cover, Node, Request, SearchFilter, Window
+from leporello.store import Artifact, Cover, JournalRow, Node, SearchFilter, StoredWindow, WindowItem
 from leporello.store.codec import LONG
 from leporello.store.sqlite import SQLiteStore
 from leporello.testing.conversations import conversation
@@ -21,11 +22,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from leporello.messages import Message
+
+DATABASES = SOAK
+
 DAY = 86_400.0
 
 
-def said(*texts: str, **fields: Any) -> list[dict[str, Any]]:
-    return [{"role": "user", "content": text, **fields} for text in texts]
+def said(*texts: str, **fields: Any) -> list[Message]:
+    return [cast("Message", {"role": "user", "content": text, **fields}) for text in texts]
 
 
 def filled(count: int = 30) -> SQLiteStore:
@@ -80,6 +85,7 @@ DEFECTS: dict[str, Callable[[sqlite3.Connection], object]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("defect", DEFECTS)
+@pytest.mark.sqlite_only
 def test_damage_is_found(defect: str) -> None:
     store = filled()
     with store._db.plain() as connection:
@@ -87,6 +93,7 @@ def test_damage_is_found(defect: str) -> None:
     assert problems(store)
 
 
+@pytest.mark.sqlite_only
 def test_a_finding_names_the_place() -> None:
     store = filled()
     with store._db.plain() as connection:
@@ -109,6 +116,7 @@ def test_a_deleted_range_leaves_a_tombstone_that_carries_the_chain() -> None:
     assert store.candidates("word5", filter=SearchFilter(), limit=9, newest_first=True).found == ()
 
 
+@pytest.mark.sqlite_only
 def test_the_chain_across_a_deletion_still_finds_damage() -> None:
     store = filled()
     store.delete("c", first=5, last=9)
@@ -136,14 +144,16 @@ def test_a_deleted_conversation_is_gone_with_everything_and_its_numbers_are_not_
     store = filled()
     (node,) = store.add_nodes("c", [a_leaf(2, 5)])
     store.add_artifacts("c", [Artifact(kind="file", value="x", message="m2")])
-    store.save_window("c", Window(items=({"n": node.id},)), Request(reason="fold", keep=0, added=()), used=[node.id])
+    store.save_window(
+        "c", StoredWindow(items=({"n": node.id},)), JournalRow(reason="fold", keep=0, added=()), used=[node.id]
+    )
     store.acquire("c", "me", seconds=60)
     store.add_job("c", "fold", "1", {})
     assert store.delete("c").whole
     assert store.info("c") is None
     assert list(store.conversations()) == []
     assert (list(store.messages("c", system=True)), store.nodes("c"), store.artifacts("c")) == ([], [], [])
-    assert store.window("c") == Window()
+    assert store.window("c") == StoredWindow()
     assert store.claim_job("w", seconds=1) is None
     with store._db.read() as connection:
         assert connection.execute("SELECT count(*) FROM payloads").fetchone() == (0,)
@@ -220,8 +230,8 @@ def test_retention_takes_old_conversations_and_old_heads_but_nothing_that_is_sho
     moment[0] = now
     store.append("long", said("young"))
     store.append("shown", said("young"))
-    items = tuple({"m": id_} for id_ in shown[1:])
-    store.save_window("shown", Window(items=items), Request(reason="fold", keep=0, added=()))
+    items: tuple[WindowItem, ...] = tuple({"m": id_} for id_ in shown[1:])
+    store.save_window("shown", StoredWindow(items=items), JournalRow(reason="fold", keep=0, added=()))
     planned = store.gc(older_than=90 * DAY, dry_run=True)
     assert [(d.conversation, d.messages, d.whole) for d in planned] == [
         ("old", 2, True),
@@ -319,6 +329,7 @@ def test_every_exported_line_is_json_that_any_program_can_read() -> None:
 # backup
 
 
+@pytest.mark.sqlite_only
 def test_a_backup_is_a_store_of_its_own(tmp_path: Path) -> None:
     with SQLiteStore(tmp_path / "s.db") as store:
         store.append("c", said("before"))
@@ -333,6 +344,7 @@ def test_a_backup_is_a_store_of_its_own(tmp_path: Path) -> None:
         assert problems(copy) == []
 
 
+@pytest.mark.sqlite_only
 def test_a_backup_is_consistent_while_others_write(tmp_path: Path) -> None:
     with SQLiteStore(tmp_path / "s.db") as store, closing(sqlite3.connect(tmp_path / "s.db")) as other:
         store.append("c", said(*map(str, range(50))))

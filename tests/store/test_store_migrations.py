@@ -11,28 +11,29 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leporello.errors import StoreError
-from leporello.messages import fingerprint
+from leporello.messages import Message, fingerprint
+from leporello.messages.listed_message import read_message
 from leporello.store.codec import encode, next_chain
-from leporello.store.reconcile.seen import see
 from leporello.store.search.prepare import prepared_text
 from leporello.store.sqlite import SQLiteStore, migrations
+from leporello.store.sqlite.connection import SQLiteConnection
 from leporello.store.sqlite.index import make_index, row_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-MESSAGES: list[dict[str, Any]] = [
+MESSAGES: list[Message] = [
     {"role": "user", "content": "an old question about berths"},
     {"role": "assistant", "content": "an old answer"},
     {"role": "user", "content": "汉字 as they were packed before"},
 ]
-SUMMARY = {"role": "user", "content": "What an engine wrote."}
-MERGED = {"role": "assistant", "content": "What an engine wrote.\n\nan old answer"}
+SUMMARY: Message = {"role": "user", "content": "What an engine wrote."}
+MERGED: Message = {"role": "assistant", "content": "What an engine wrote.\n\nan old answer"}
 
 
 def old_file(path: Path) -> None:
     """Write a file as the first schema has it, by its own script."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+    with closing(sqlite3.connect(path, isolation_level=None, factory=SQLiteConnection)) as connection:
         connection.executescript(migrations.versions()[1])
         connection.execute("PRAGMA user_version = 1")
         connection.execute(f"PRAGMA application_id = {migrations.APPLICATION_ID}")
@@ -41,7 +42,7 @@ def old_file(path: Path) -> None:
         connection.execute("INSERT INTO conversations (owner, key, created, updated, listed) VALUES ('', 'c', 1, 1, 3)")
         chain = b""
         for number, message in enumerate(MESSAGES, 1):
-            seen, encoded = see(message), encode(message)
+            seen, encoded = read_message(message), encode(message)
             chain = next_chain(chain, encoded.verbatim)
             connection.execute(
                 "INSERT INTO messages (conversation, seq, place, time, tokens, size, role, name, tool, fingerprint,"

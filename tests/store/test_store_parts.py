@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from leporello.errors import StaleWindowError, StoreError
-from leporello.store import Artifact, Cover, Node, Request, Store, Window, open_store
+from leporello.store import Artifact, Cover, JournalRow, Node, Store, StoredWindow, WindowItem, open_store
+
+if TYPE_CHECKING:
+    from leporello.messages import Message
+
+DATABASES = True
 
 
 class Clock:
@@ -31,7 +36,7 @@ def store(clock: Clock) -> Store:
     return open_store(":memory:", clock=clock)
 
 
-def said(*texts: str) -> list[dict[str, Any]]:
+def said(*texts: str) -> list[Message]:
     return [{"role": "user", "content": text} for text in texts]
 
 
@@ -52,9 +57,9 @@ def leaf(first: int, last: int, **fields: Any) -> Node:
     return Node(**(defaults | fields))
 
 
-def request(**fields: Any) -> Request:
+def request(**fields: Any) -> JournalRow:
     defaults: dict[str, Any] = {"reason": "turn", "keep": 0, "added": ()}
-    return Request(**(defaults | fields))
+    return JournalRow(**(defaults | fields))
 
 
 # conversations
@@ -109,14 +114,15 @@ def test_time_comes_from_the_message_or_from_the_clock(store: Store, clock: Cloc
         None,
         True,
     ]
-    ids = store.append("c", [{"role": "user", "content": "x", "timestamp": stamp} for stamp in stamps])
+    said: list[Any] = [{"role": "user", "content": "x", "timestamp": stamp} for stamp in stamps]
+    ids = store.append("c", said)
     found = store.get(ids)
     assert [found[id_].time for id_ in ids] == [1774692000.0] * 4 + [clock.now] * 3
 
 
 def test_a_tool_result_knows_its_tool(store: Store) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
-    asked = {"role": "assistant", "content": None, "tool_calls": [call]}
+    asked: Message = {"role": "assistant", "content": None, "tool_calls": [call]}
     (first,) = store.append("c", [asked])
     (second,) = store.append("c", [{"role": "tool", "tool_call_id": "c1", "content": "found"}])
     found = store.get([first, second])
@@ -170,11 +176,11 @@ def test_nodes_come_back_as_they_were_made(store: Store) -> None:
 def test_messages_know_the_leaf_in_the_window_that_covers_them(store: Store) -> None:
     ids = store.append("c", said(*"abcdef"))
     one, two, other = store.add_nodes("c", [leaf(1, 2), leaf(3, 4), leaf(3, 4)])
-    shown = ({"n": one.id}, {"n": two.id})
-    store.save_window("c", Window(items=shown), request(), used=[one.id, two.id])
+    shown: tuple[WindowItem, ...] = ({"n": one.id}, {"n": two.id})
+    store.save_window("c", StoredWindow(items=shown), request(), used=[one.id, two.id])
     assert store.covering(ids) == {ids[0]: one.id, ids[1]: one.id, ids[2]: two.id, ids[3]: two.id}
     (top,) = store.add_nodes("c", [leaf(1, 4, level=1, covers=(), children=(one.id, other.id))])
-    store.save_window("c", Window(version=1, items=({"n": top.id},)), request(), used=[top.id, other.id])
+    store.save_window("c", StoredWindow(version=1, items=({"n": top.id},)), request(), used=[top.id, other.id])
     assert store.covering(ids)[ids[3]] == other.id
     assert [node.id for node in store.nodes("c")] == [one.id, top.id, other.id]
     assert store.covering(ids, owner="other") == {}
@@ -186,37 +192,50 @@ def test_messages_know_the_leaf_in_the_window_that_covers_them(store: Store) -> 
 def test_the_window_of_any_request_can_be_shown(store: Store) -> None:
     store.record_request("c", request(keep=0, added=({"m": "m1"}, {"m": "m2"})))
     store.record_request("c", request(keep=2, added=({"m": "m3"},)))
-    folded = ({"n": "n1"}, {"m": "m3"})
-    saved = store.save_window("c", Window(version=0, items=folded), request(reason="fold"))
+    folded: tuple[WindowItem, ...] = ({"n": "n1"}, {"m": "m3"})
+    saved = store.save_window("c", StoredWindow(version=0, items=folded), request(reason="fold"))
     store.record_request("c", request(keep=2, added=({"m": "m4"},)))
-    assert saved == Window(version=1, items=folded)
-    assert store.window("c") == Window(version=1, items=(*folded, {"m": "m4"}))
+    assert saved == StoredWindow(version=1, items=folded)
+    assert store.window("c") == StoredWindow(version=1, items=(*folded, {"m": "m4"}))
     shown = [[next(iter(item.values())) for item in store.window_at("c", n)] for n in (0, 1, 2, 3, 4)]
     assert shown == [[], ["m1", "m2"], ["m1", "m2", "m3"], ["n1", "m3"], ["n1", "m3", "m4"]]
-    assert [(r.number, r.reason, r.keep) for r in store.requests("c")] == [
+    assert [(r.number, r.reason, r.keep) for r in store.journal("c")] == [
         (1, "turn", 0),
         (2, "turn", 2),
         (3, "fold", 0),
         (4, "turn", 2),
     ]
-    assert [r.number for r in store.requests("c", last=2)] == [3, 4]
+    assert [r.number for r in store.journal("c", last=2)] == [3, 4]
+
+
+def test_a_part_of_the_journal_is_read_and_each_row_knows_its_branch(store: Store) -> None:
+    (first, _) = store.append("c", said("a", "b"))
+    store.record_request("c", request())
+    store.record_request("c", request(reason="fold"))
+    aside = store.fork("c", behind=first, head=False)
+    store.record_request("c", request(), branch=aside)
+    assert [(row.number, row.branch) for row in store.journal("c")] == [(1, 1), (2, 1), (3, aside)]
+    assert [row.number for row in store.journal("c", upto=2)] == [1, 2]
+    assert [row.number for row in store.journal("c", after=1, upto=2)] == [2]
+    assert [row.number for row in store.journal("c", upto=2, last=1, reason="turn")] == [1]
+    assert [row.number for row in store.journal("c", upto=2, branch=aside)] == []
 
 
 def test_who_comes_second_is_refused_and_changes_nothing(store: Store) -> None:
     store.append("c", said("a"))
     (node,) = store.add_nodes("c", [leaf(1, 1)])
-    store.save_window("c", Window(items=({"m": "m1"},)), request())
+    store.save_window("c", StoredWindow(items=({"m": "m1"},)), request())
     with pytest.raises(StaleWindowError, match="version 1, not 0"):
-        store.save_window("c", Window(items=({"n": node.id},)), request(), used=[node.id])
+        store.save_window("c", StoredWindow(items=({"n": node.id},)), request(), used=[node.id])
     assert store.window("c").items == ({"m": "m1"},)
     assert store.nodes("c") == []
-    assert len(store.requests("c")) == 1
+    assert len(store.journal("c")) == 1
 
 
 def test_a_window_with_an_unknown_node_is_not_saved(store: Store) -> None:
     with pytest.raises(StoreError, match="no node n7"):
-        store.save_window("c", Window(items=({"n": "n7"},)), request(), used=["n7"])
-    assert store.window("c") == Window()
+        store.save_window("c", StoredWindow(items=({"n": "n7"},)), request(), used=["n7"])
+    assert store.window("c") == StoredWindow()
 
 
 # artifacts

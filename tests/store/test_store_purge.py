@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from leporello.store import Artifact, Cover, Node, PurgeStatus, Request, SearchFilter, Window
+from leporello.store import Artifact, Cover, JournalRow, Node, PurgeStatus, SearchFilter, StoredWindow, WindowItem
 from leporello.store.codec import LONG
+from leporello.store.relational.deletion import Deletions
 from leporello.store.sqlite import SQLiteStore, purging
-from leporello.store.sqlite.deletion import Deletions, Hidden
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from leporello.store.relational.rows import Hidden
 
 pytestmark = pytest.mark.slow
 
@@ -47,7 +49,11 @@ def fill(store: SQLiteStore, choose: random.Random, *, conversations: range, tur
 
         text = words(choose.choice([3, 40, 90, 500]))
         packed[number] += [zlib.compress(text.encode(), 1)] if len(text) >= LONG else []
-        call = {"id": words(1), "type": "function", "function": {"name": "run", "arguments": f'{{"a": "{words(2)}"}}'}}
+        call: dict[str, Any] = {
+            "id": words(1),
+            "type": "function",
+            "function": {"name": "run", "arguments": f'{{"a": "{words(2)}"}}'},
+        }
         first, *_ = store.append(
             key,
             [
@@ -57,12 +63,14 @@ def fill(store: SQLiteStore, choose: random.Random, *, conversations: range, tur
             ],
         )
         store.add_artifacts(key, [Artifact(kind="file", value=words(3), note=words(2), message=first)])
-        added = ({"m": first}, {"t": words(choose.randrange(1, 60)), "role": "user"})
-        store.record_request(key, Request(reason="turn", keep=0, added=added, report={"why": words(2)}))
+        added: tuple[WindowItem, ...] = ({"m": first}, {"t": words(choose.randrange(1, 60)), "role": "user"})
+        store.record_request(key, JournalRow(reason="turn", keep=0, added=added, report={"why": words(2)}))
         if turn % 5 == 0:
             (node,) = store.add_nodes(key, [leaf(words(30))])
-            window = Window(version=store.window(key).version, items=({"n": node.id}, {"t": words(9), "role": "user"}))
-            store.save_window(key, window, Request(reason="fold", keep=0, added=()), used=[node.id])
+            window = StoredWindow(
+                version=store.window(key).version, items=({"n": node.id}, {"t": words(9), "role": "user"})
+            )
+            store.save_window(key, window, JournalRow(reason="fold", keep=0, added=()), used=[node.id])
             store.ensure(key, meta={"title": words(choose.randrange(1, 30))})
     return packed
 

@@ -52,7 +52,7 @@ def text_of_turns(turns: list[Turn]) -> str:
 
 
 def test_a_turn_is_labelled_with_its_place_its_role_and_its_tool() -> None:
-    messages = [
+    messages: list[Message] = [
         {"role": "user", "name": "alice", "timestamp": "2026-03-01T10:00:00Z", "content": "Read it"},
         call("read_file", '{"path": "a.py"}'),
         result("print(1)"),
@@ -187,7 +187,7 @@ def test_a_secret_never_survives_where_a_long_output_is_cut(offset: int) -> None
 
 
 def test_secrets_in_words_arguments_and_labels_do_not_leave() -> None:
-    messages = [
+    messages: list[Message] = [
         {"role": "user", "name": "bob", "content": f"my key is {KEY}"},
         call("terminal", json.dumps({"command": f"export OPENAI_API_KEY={KEY}"})),
         result(json.dumps({"env": {"OPENAI_API_KEY": KEY}})),
@@ -196,7 +196,10 @@ def test_secrets_in_words_arguments_and_labels_do_not_leave() -> None:
 
 
 def test_turns_that_contain_the_separator_stay_apart() -> None:
-    messages = [{"role": "user", "content": "one\n\x01\ntwo"}, {"role": "assistant", "content": f"three {KEY}"}]
+    messages: list[Message] = [
+        {"role": "user", "content": "one\n\x01\ntwo"},
+        {"role": "assistant", "content": f"three {KEY}"},
+    ]
     turns = digest(messages)
     assert [turn.index for turn in turns] == [0, 1]
     assert turns[0].body == "one\n\x01\ntwo"

@@ -78,7 +78,7 @@ def test_a_hostile_answer_ends_up_as_harmless_lines_of_a_summary(text: str) -> N
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
 def test_hostile_text_of_the_conversation_is_harmless_without_a_model_too(text: str) -> None:
-    told = [{"role": "user", "content": text}, {"role": "assistant", "content": f"error: {text}"}]
+    told: list[Message] = [{"role": "user", "content": text}, {"role": "assistant", "content": f"error: {text}"}]
     is_harmless(Summariser(None).summarise(asked(messages=told, budget_tokens=2_000)).text)
 
 

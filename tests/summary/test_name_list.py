@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 
 from leporello import ContextCompressor, LCMEngine
-from leporello.messages import text_of
+from leporello.messages import Message, text_of
 from leporello.redact import redact_messages
-from leporello.summary.brake import Targets
-from leporello.summary.extract import name_list as module
+from leporello.summary.extract import name_list as module, salient_names
 from leporello.summary.extract.name_list import MOST_NAMES, WORKING_SET, name_list, room_for_names, without_names
+from leporello.summary.refire import Targets
 from leporello.tokens import count_messages, count_text
 
-Message = dict[str, Any]
 MANY = 10_000
 BILLING = "/srv/app/billing.py"
 FREE = Targets(goal=None, most=None, least=1)
@@ -37,7 +36,7 @@ def listed(leaving: list[Message], earlier: str = "", window: list[Message] | No
     return name_list(redact_messages(leaving), earlier, window or [], most)
 
 
-LEAVING = [
+LEAVING: list[Message] = [
     *read(BILLING, "def close_month(rows): return sum_rows(rows)"),
     {"role": "assistant", "content": f"In {BILLING} open_ledger is wrong."},
 ]
@@ -48,7 +47,7 @@ class TestLines:
         assert f"- {BILLING} — open_ledger; seen: close_month, sum_rows" in listed(LEAVING).splitlines()
 
     def test_what_the_window_shows_is_not_told_again(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        window = [{"role": "user", "content": "what does close_month do?"}]
+        window: list[Message] = [{"role": "user", "content": "what does close_month do?"}]
         assert "close_month" not in listed(LEAVING, window=window)
         assert "sum_rows" in listed(LEAVING, window=window)
         monkeypatch.setattr(module, "_names_in_window", lambda _: set())  # defect: it does not look
@@ -80,7 +79,7 @@ class TestLines:
 
 class TestUpdate:
     def test_what_was_listed_before_stays_listed(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        later = [{"role": "assistant", "content": "Then retry_policy was set to never."}]
+        later: list[Message] = [{"role": "assistant", "content": "Then retry_policy was set to never."}]
         again = listed(later, earlier=listed(LEAVING))
         assert f"- {BILLING} — open_ledger; seen: close_month, sum_rows" in again.splitlines()
         assert "retry_policy" in again
@@ -104,20 +103,45 @@ class TestUpdate:
         assert without_names(summary) == summary
 
 
-class TestRoom:
-    def test_names_in_the_summary_count(self) -> None:
-        summary = f"## Relevant Files\n- {BILLING} — open_ledger, close_month, written"
-        assert room_for_names([], 10_000, 50_000, FREE) == int(10_000 * MOST_NAMES)
-        assert 0 < int(10_000 * MOST_NAMES) - room_for_names([summary], 10_000, 50_000, FREE) < count_text(summary)
+class TestWords:
+    READ = read(BILLING, "plug :protect_session\nrows = sum_rows(ledger)\ndef close_month(rows, ledger): ...")
 
-    def test_a_small_window_has_the_share_that_it_has_on_average(self) -> None:
-        targets = Targets(goal=20_000, most=30_000, least=1)
-        assert room_for_names([], 10_000, 50_000, targets) == int(15_000 * MOST_NAMES)
-        assert room_for_names([], 18_000, 50_000, Targets(goal=90_000, most=99_000, least=1)) == WORKING_SET
+    def test_a_name_that_was_only_read_stands_beside_words_of_its_line(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        assert "protect_session (plug)" in listed(self.READ)
+        monkeypatch.setattr(salient_names, "_lines_with", lambda *_: ())  # defect: it does not look at the lines
+        assert "protect_session (plug)" not in listed(self.READ)
+
+    def test_where_the_other_names_of_the_file_are_such_words_there_are_no_more(self) -> None:
+        both = read(BILLING, "ledger_rows = open_ledger(monthly_rows)\nmonthly_rows = open_ledger(ledger_rows)")
+        assert f"- {BILLING} — seen: ledger_rows, monthly_rows, open_ledger" in listed(both).splitlines()
+
+    def test_a_name_that_was_used_with_its_file_needs_none(self) -> None:
+        said: list[Message] = [{"role": "assistant", "content": f"In {BILLING} protect_session is wrong."}]
+        assert "protect_session (" not in listed([*self.READ, *said])
+
+    def test_the_words_stay_with_the_name_at_the_next_fold(self) -> None:
+        assert "protect_session (plug)" in listed([], earlier=listed(self.READ))
+
+
+class TestRoom:
+    def test_all_names_together_have_their_share_of_the_window(self) -> None:
+        summary = f"## Relevant Files\n- {BILLING} — open_ledger, close_month, written"
+        for texts in ([], [summary]):
+            room = room_for_names(texts, 10_000, 50_000, FREE)
+            names = count_text("open_ledger, close_month") + 1 if texts else 0
+            assert (room + names) / (10_000 + room) == pytest.approx(MOST_NAMES, abs=0.001)
+
+    def test_a_small_window_has_the_share_that_it_has_when_it_is_full(self) -> None:
+        targets = Targets(goal=16_000, most=30_000, least=1)
+        assert room_for_names([], 8_000, 50_000, targets) == int(16_000 * MOST_NAMES)
+        assert room_for_names([], 12_000, 50_000, Targets(goal=90_000, most=99_000, least=1)) == WORKING_SET
 
     def test_a_fold_still_fits_and_is_worth_it(self) -> None:
         assert room_for_names([], 10_000, 50_000, Targets(goal=10_100, most=30_000, least=1)) == 100
         assert room_for_names([], 10_000, 12_000, Targets(goal=20_000, most=30_000, least=1_900)) == 100
+
+    def test_what_cannot_be_folded_leaves_it_the_room_of_the_model(self) -> None:
+        assert room_for_names([], 12_000, 50_000, Targets(goal=10_000, most=12_500, least=1)) == 500
 
 
 def conversation(turns: int) -> list[Message]:
@@ -152,6 +176,29 @@ class TestEngines:
         masked = [m for m in window if m.get("role") == "tool" and text_of(m).startswith("[Old tool output cleared")]
         number = masked[-1]["tool_call_id"].removeprefix("c")
         assert f"step_{int(number):03}_" in self.names(window)[0]
+
+    @pytest.mark.parametrize("make", [ContextCompressor, lambda size: LCMEngine(size, store=":memory:")])
+    def test_a_full_tail_leaves_room_for_it(self, make: Any) -> None:
+        body = "\n".join(f"def early_step_{k:03}(row): return row" for k in range(400))
+        messages = [*read("/srv/app/early.py", body, "e")]
+        for n in range(7):
+            messages += read(f"/srv/app/late_{n}.py", "a line of plain words\n" * 500, f"l{n}")
+        ask: Message = {"role": "user", "content": "Close the month."}
+        engine = make(32_000)
+        engine.on_session_start("x")
+        window = engine.compress([ask, *messages, {"role": "assistant", "content": "Read."}], force=True)
+        assert self.names(window)
+        assert "early_step_" in self.names(window)[0]
+        assert count_messages(window) < engine.threshold_tokens
+
+    def test_what_is_only_masked_leaves_its_names_in_a_short_history(self) -> None:
+        body = "\n".join(f"def early_step_{k:03}(row): return row" for k in range(300))
+        messages = [*read("/srv/app/early.py", body, "e"), *read("/srv/app/late.py", "plain words\n" * 3_000, "l")]
+        engine = LCMEngine(32_000, store=":memory:")
+        engine.on_session_start("x")
+        ask: Message = {"role": "user", "content": "Close the month."}
+        window = engine.compress([ask, *messages, {"role": "assistant", "content": "Read."}], force=True)
+        assert any("early_step_" in text_of(message) for message in window)
 
     def test_the_documented_window_has_no_list(self) -> None:
         engine = ContextCompressor(32_000, config={"masked_zone": 0.0})

@@ -16,8 +16,15 @@ from leporello.summary.artifacts import collect_turns
 from leporello.summary.artifacts.reading import read_turns
 from leporello.summary.digest import Turn, digest
 from leporello.summary.extract import extract_summary
-from leporello.summary.outline import WITH_CALLS, outline
-from leporello.summary.reach import IN_FULL, LEAST_IN_FULL, PER_MESSAGE, in_full_from, length_of
+from leporello.summary.outline import (
+    IN_FULL,
+    LEAST_IN_FULL,
+    PER_MESSAGE,
+    WITH_CALLS,
+    in_full_from,
+    length_of,
+    outline,
+)
 
 if TYPE_CHECKING:
     from leporello.messages import Message

@@ -67,7 +67,7 @@ def test_what_is_named_is_what_is_left_out_of_the_original(text: str, limits: li
 def test_a_message_that_is_short_enough_is_the_same_object() -> None:
     message = in_every_place("short")
     assert shorten(message, 500) is message
-    long = {"role": "tool", "tool_call_id": "c", "content": "x" * 5_000}
+    long: Message = {"role": "tool", "tool_call_id": "c", "content": "x" * 5_000}
     once = shorten(long, 1_000)
     assert shorten(once, 1_000) is once
 

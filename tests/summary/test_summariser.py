@@ -60,7 +60,10 @@ def conversation() -> list[Message]:
 
 def request() -> SummaryRequest:
     """Ask for a summary of a short conversation."""
-    told = [{"role": "user", "content": "Make the demo blue. " * 200}, {"role": "assistant", "content": "It is blue."}]
+    told: list[Message] = [
+        {"role": "user", "content": "Make the demo blue. " * 200},
+        {"role": "assistant", "content": "It is blue."},
+    ]
     return asked(messages=told, budget_tokens=2_000)
 
 
@@ -155,7 +158,7 @@ def test_an_answer_over_its_budget_is_trimmed() -> None:
     answer = "## Goal\n- A blue demo.\n## Key Decisions\n" + "\n".join(
         f"- Decision {n}: keep it simple." for n in range(400)
     )
-    told = [*conversation(), {"role": "user", "content": "Think about every detail again. " * 2_000}]
+    told: list[Message] = [*conversation(), {"role": "user", "content": "Think about every detail again. " * 2_000}]
     summariser = Summariser(ScriptedLLM(answer, context_length=200_000), clock=FakeClock())
     summary = summariser.summarise(asked(messages=told, budget_tokens=2_000))
     keeps_the_conversation(summary)

@@ -163,7 +163,7 @@ def test_a_broken_engine_is_caught(engine: Any, caught_by: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "mended"),
+    ("engine", "repaired"),
     [
         (BeginsWithTheAssistant, "the first message after the system messages is not from the user"),
         (DropsToolResults, "put messages that the model has not read back"),
@@ -171,17 +171,17 @@ def test_a_broken_engine_is_caught(engine: Any, caught_by: str) -> None:
         (SummarisesInASystemMessage, "placed a message of the engine as a summary"),
     ],
 )
-def test_the_author_is_told_what_a_session_mends(engine: Any, mended: str) -> None:
+def test_the_author_is_told_what_a_session_repairs(engine: Any, repaired: str) -> None:
     (result,) = check_engine(engine, conversations=20, checks=["accepted"])
     assert result.status == "passed"
-    assert result.detail.startswith("mended: ")
-    assert mended in result.detail
+    assert result.detail.startswith("repaired: ")
+    assert repaired in result.detail
 
     class Suite(ContractSuite):
         def make_engine(self, **kwargs: Any) -> ContextEngine:
             return engine(**kwargs)  # type: ignore[no-any-return]
 
-    with pytest.warns(PluginWarning, match=mended):
+    with pytest.warns(PluginWarning, match=repaired):
         Suite().test_accepted_by_a_session()
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leporello.errors import TranscriptError
-from leporello.messages import role_of, text_of, tool_calls_of, violations
+from leporello.messages import Message, role_of, text_of, tool_calls_of, violations
 from leporello.store import open_store
 from leporello.transcripts import Skipped, Transcript, read_transcripts, transcript_files
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 CALL = {"id": "call_1", "type": "function", "function": {"name": "read", "arguments": '{"path": "src/port.py"}'}}
-OPENAI: list[dict[str, Any]] = [
+OPENAI: list[Message] = [
     {"role": "system", "content": "You work on a port's software."},
     {"role": "user", "content": "What is in src/port.py?"},
     {"role": "assistant", "content": None, "tool_calls": [CALL]},

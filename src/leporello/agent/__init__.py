@@ -13,11 +13,11 @@ if TYPE_CHECKING:
         ToolStarted,
         TurnEnded,
     )
+    from leporello.agent.factory import open_agent, system_prompt
     from leporello.agent.interrupt import stop_on_interrupt
     from leporello.agent.loop import Agent
     from leporello.agent.model import MainModel
-    from leporello.agent.opening import open_agent, system_prompt
-    from leporello.agent.patience import Patience
+    from leporello.agent.retry import RetryPolicy
     from leporello.agent.route import MainRoute, main_route
     from leporello.agent.tools import Tool, Toolbox, Workspace, default_tools, simple_tool
 
@@ -26,7 +26,7 @@ _HOMES = {
     "ConfirmationWanted": "events",
     "MainModel": "model",
     "MainRoute": "route",
-    "Patience": "patience",
+    "RetryPolicy": "retry",
     "Retrying": "events",
     "TextPiece": "events",
     "ThinkingPiece": "events",
@@ -38,10 +38,10 @@ _HOMES = {
     "Workspace": "tools",
     "default_tools": "tools",
     "main_route": "route",
-    "open_agent": "opening",
+    "open_agent": "factory",
     "simple_tool": "tools",
     "stop_on_interrupt": "interrupt",
-    "system_prompt": "opening",
+    "system_prompt": "factory",
 }
 
 __all__ = [
@@ -49,7 +49,7 @@ __all__ = [
     "ConfirmationWanted",
     "MainModel",
     "MainRoute",
-    "Patience",
+    "RetryPolicy",
     "Retrying",
     "TextPiece",
     "ThinkingPiece",

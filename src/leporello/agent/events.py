@@ -73,7 +73,7 @@ class ToolFinished(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Retrying(Event):
-    """The provider could not answer; it is asked again after so many seconds."""
+    """The provider could not answer; it is asked again after `seconds`."""
 
     error: str
     seconds: float

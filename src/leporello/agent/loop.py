@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 from leporello.agent.events import ConfirmationWanted, End, Retrying, ToolFinished, ToolStarted, TurnEnded
 from leporello.agent.interrupt import StopSign
 from leporello.agent.model import StoppedError
-from leporello.agent.patience import Patience
-from leporello.agent.reading import Reading
+from leporello.agent.reading import AnswerReader
+from leporello.agent.retry import RetryPolicy
 from leporello.agent.tools.text import one_line
 from leporello.agent.tools.tool import Action
-from leporello.agent.tools.toolbox import Outcome
+from leporello.agent.tools.toolbox import ToolOutcome
 from leporello.errors import EmptyAnswerError, LeporelloError, ModelError
 from leporello.events import Notice
 from leporello.messages import tool_result
@@ -59,7 +59,7 @@ class Agent:
     confirm        asked before a command runs or a file is written: True agrees, False refuses, a text refuses and
                    says why. Without it such calls are refused
     max_requests   how often the model may be asked in one turn
-    patience       how often a provider that is overloaded is asked again
+    retry          how often, and after how long, a request to an overloaded provider is retried
     inbox          where the session puts its events (`on_event=inbox.append`), if they shall be yielded too
     """
 
@@ -71,7 +71,7 @@ class Agent:
         *,
         confirm: Confirm | None = None,
         max_requests: int = MAX_REQUESTS,
-        patience: Patience | None = None,
+        retry: RetryPolicy | None = None,
         inbox: deque[Event] | None = None,
         wait: Callable[[StopSign, float], None] = StopSign.wait,
         clock: Callable[[], float] = time.monotonic,
@@ -81,7 +81,7 @@ class Agent:
         self.toolbox = toolbox
         self.confirm = confirm
         self.max_requests = max_requests
-        self._patience = patience or Patience()
+        self._retry = retry or RetryPolicy()
         self._inbox = deque() if inbox is None else inbox
         self._wait = wait
         self._clock = clock
@@ -130,7 +130,7 @@ class Agent:
         except LeporelloError as error:
             self._answer_open_calls(_FAILED.format(error))
             yield from self._ended("failed", requests, error)
-        except BaseException:  # whoever listens left, or `confirm` failed: the conversation is theirs to go on with
+        except BaseException:  # the caller stopped listening, or `confirm` failed: the conversation can go on
             self._answer_open_calls(_INTERRUPTED)
             raise
         else:
@@ -147,7 +147,7 @@ class Agent:
                 yield from self._heard()
                 if recovered:
                     continue
-                pause = self._patience.pause(error, attempt)
+                pause = self._retry.pause(error, attempt)
                 if pause is None or self.session.done:  # done: a part of the answer came, and is kept
                     raise
                 attempt += 1
@@ -162,7 +162,7 @@ class Agent:
         request = self.session.request(tools=self.toolbox.schemas())
         yield from self._heard()
         self._check_stop()
-        reading = Reading(self.session.id)
+        reading = AnswerReader(self.session.id)
         answer = cast("Generator[Any, None, None]", self.session.stream(self._chunks(request)))
         with closing(answer):
             for chunk in answer:
@@ -200,17 +200,17 @@ class Agent:
             seconds=self._clock() - start,
         )
 
-    def _agreed(self, call: ToolCall, action: Action) -> Generator[Event, None, Action | Outcome]:
+    def _agreed(self, call: ToolCall, action: Action) -> Generator[Event, None, Action | ToolOutcome]:
         """Return the action if the user agrees to it, else what the model is told."""
         wanted = ConfirmationWanted(session_id=self.session.id, call=call, title=action.title, detail=action.detail)
         yield wanted
         if self.confirm is None:
-            return Outcome(text=_NOBODY, failed=True)
+            return ToolOutcome(text=_NOBODY, failed=True)
         answer = self.confirm(wanted)
         if answer is True:
             return action
         why = f" They said: {answer}" if isinstance(answer, str) and answer.strip() else ""
-        return Outcome(text=_REFUSED + why, failed=True)
+        return ToolOutcome(text=_REFUSED + why, failed=True)
 
     def _answer_open_calls(self, why: str) -> None:
         for call in self.session.calls:

@@ -1,7 +1,7 @@
 """The main model, asked for one streamed answer after another; a stream can be left at any moment.
 
-The official asynchronous client runs on an event loop in a thread of its own. Whoever reads an answer waits at a queue,
-and leaving it cancels the request there: while it connects, waits, or reads. Nothing has to time out first.
+The official asynchronous client runs on an event loop in a thread of its own. The reader of an answer waits at a
+queue, and leaving it cancels the request there: while it connects, waits, or reads. Nothing has to time out first.
 """
 
 from __future__ import annotations

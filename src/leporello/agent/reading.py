@@ -17,7 +17,7 @@ _ENDINGS = {
 _SAME_AS = {"max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter"}
 
 
-class Reading:
+class AnswerReader:
     """Takes the chunks of one answer."""
 
     def __init__(self, session_id: str) -> None:

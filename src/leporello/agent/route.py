@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from leporello.caching.providers import route_of
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from leporello.config import Config
+    from leporello.messages import Dialect
 
-Dialect: TypeAlias = Literal["openai", "anthropic"]
 
 ANTHROPIC_URL: Final = "https://api.anthropic.com"
 _ADDRESSES: Final = {"openai": OPENAI_URL, "openrouter": OPENROUTER_URL, "anthropic": ANTHROPIC_URL}

@@ -145,7 +145,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _row(pieces: list[_Piece], tokens: int) -> list[Block]:
-    """Return a block for each piece; together they have exactly so many tokens."""
+    """Return a block for each piece; together they have exactly `tokens` tokens."""
     if len(pieces) == 1:
         return [Block(says=pieces[0].says, tokens=tokens, mark=pieces[0].mark)]
     weights = list(accumulate(piece.weight for piece in pieces))

@@ -136,11 +136,22 @@ def tools_within_limit(tools: list[Any]) -> list[Any]:
     return [_stripped(tool, 0) if isinstance(tool, dict) and tool is not kept else tool for tool in tools]
 
 
-def count_markers(values: Iterable[Any], deep: int = _DEEPEST) -> int:
+def count_markers(values: Iterable[Any]) -> int:
     """Count the markers on messages, parts and calls, or on tools."""
-    found = 0
+    return sum(1 for _ in _markers(values))
+
+
+def lifetime(values: Iterable[Any]) -> str:
+    """Return how long the prefixes shall live that messages, parts, calls or tools are marked for; "" without marks."""
+    found = {mark.get("ttl") for mark in _markers(values) if isinstance(mark, dict)}
+    return "1h" if "1h" in found else "5m" if found else ""
+
+
+def _markers(values: Iterable[Any], deep: int = _DEEPEST) -> Iterator[Any]:
     for value in values:
         if isinstance(value, dict):
-            found += CACHE_CONTROL in value
-            found += sum(count_markers(inner, deep - 1) for inner in _held(value)) if deep else 0
-    return found
+            if CACHE_CONTROL in value:
+                yield value[CACHE_CONTROL]
+            if deep:
+                for inner in _held(value):
+                    yield from _markers(inner, deep - 1)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def plan(messages: Sequence[Any], *, native: bool = True, most: int = MOST_MARKERS) -> list[int]:
-    """Return the indexes of the messages to mark, in order: at most so many, the most useful ones.
+    """Return the indexes of the messages to mark, in order: at most `most`, the most useful ones.
 
     `native` says that the marks go to Anthropic's own wire, where tool results and calls without text carry one too.
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from leporello.caching import system_and_3
@@ -12,6 +12,7 @@ from leporello.caching.markers import (
     MOST_MARKERS,
     ToolPlace,
     count_markers,
+    lifetime,
     marker,
     placed,
     without_markers,
@@ -21,7 +22,7 @@ from leporello.caching.providers import route_of, rules_of
 from leporello.messages import is_system
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from leporello.config.model import PromptCaching
 
@@ -41,7 +42,7 @@ class CachePolicy:
     native     whether the marks go to Anthropic's own wire
     kind       the name of the mark
     source     whose cache it is, for the status line
-    automatic  who caches without being asked ("" when nobody is known to)
+    automatic  who caches without being asked ("" when none is known)
     """
 
     enabled: bool = False
@@ -82,6 +83,20 @@ class CachePolicy:
         places = plan(messages, native=self.native, most=most) if self._plans else system_and_3.places(messages, most)
         mark = marker(self.ttl)
         return {at: placed(messages[at], mark, tools=self._tool_place, key=CACHE_CONTROL) for at in places}
+
+    def with_marks_of(self, sent: Iterable[Any], *, dialect: str) -> CachePolicy:
+        """Return a policy that marks messages too, if it marks none, as their client does in what it sent."""
+        ttl = "" if self.enabled else lifetime(sent)
+        if not ttl:
+            return self
+        return replace(
+            self,
+            enabled=True,
+            ttl=ttl,
+            native=dialect == "anthropic",
+            kind="cache_control",
+            source="marks of the client",
+        )
 
     @property
     def _plans(self) -> bool:

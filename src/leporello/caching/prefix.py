@@ -68,7 +68,7 @@ class PrefixTracker:
     """Compares each request with the one before it; the cost grows with what is new.
 
     A message counts as unchanged when it is the same object as before, or says the same. So a message that is changed
-    in place is not noticed: whoever edits one puts a new one in its place.
+    in place is not noticed: replace it by a new one instead.
     """
 
     def __init__(self) -> None:
@@ -91,8 +91,8 @@ class PrefixTracker:
         """Take the next request and tell how it differs from the one before it.
 
         `why` is the host's own word for what it has just done ("compaction", "undo"); it counts when something moved.
-        `unchanged` is its word that so many messages at the front are the same as before, which saves looking at them.
-        `weights` are the tokens of each message, where they are known already.
+        `unchanged` is its word that this number of messages at the front are the same as before, which saves looking at
+        them. `weights` are the tokens of each message, where they are known already.
         """
         before = self._opening
         opening = before.again(model, tools, system)

@@ -46,7 +46,7 @@ NO_CACHE = CacheRules()
 
 
 def rules_of(model: str, provider: str = "") -> CacheRules:
-    """Return the rules for a model at a provider; rules that cache nothing when nobody has entered them.
+    """Return the rules for a model at a provider; rules that cache nothing for an unknown model.
 
     A router passes the rules of the model's maker on. Without a provider the model's name decides.
     """
@@ -80,7 +80,7 @@ def route_of(model: str, provider: str = "", base_url: str | None = None) -> str
 def _host(address: str) -> str:
     try:
         return urlsplit(address).hostname or ""
-    except ValueError:  # a bracket that is not closed, say: whose address it is nobody can tell
+    except ValueError:  # a bracket that is not closed, say: the host is unknown
         return ""
 
 

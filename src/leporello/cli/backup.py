@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from leporello.cli.shown import print_json, size, waiting
+from leporello.cli.format import print_json, size, waiting
 from leporello.cli.store_options import json_option, opened, store_option
 
 

@@ -5,26 +5,29 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from leporello.cli.shown import on_one_line, timestamp
+from leporello.cli.format import on_one_line, timestamp
 from leporello.lcm.dag import flat_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from leporello.store import BranchInfo, ConversationInfo, Store, Stored
+    from leporello.store import BranchInfo, ConversationInfo, Stored, TranscriptStore
 
 _LINE = 72
 _DEEPEST = 8  # indentation stops growing here; the parent stands in a column of its own
 
 
-def described(store: Store, info: ConversationInfo) -> list[dict[str, Any]]:
+def described(store: TranscriptStore, info: ConversationInfo) -> list[dict[str, Any]]:
     """Describe the branches of a conversation, each with the beginning of its newest message."""
     branches = store.branches(info.key, owner=info.owner)
     tips = store.get([branch.tip for branch in branches if branch.tip], owner=info.owner)
-    return [_described(branch, tips.get(branch.tip or "")) for branch in branches]
+    return [
+        _described(branch, tips.get(branch.tip or "")) | {"replaces": info.replaces.get(branch.id)}
+        for branch in branches
+    ]
 
 
-def newest_of_roots(store: Store, info: ConversationInfo) -> list[BranchInfo]:
+def newest_of_roots(store: TranscriptStore, info: ConversationInfo) -> list[BranchInfo]:
     """Return one branch for each root of a conversation, oldest first: the head, or else the one that was used last."""
     roots: dict[int, int] = {}  # the root of each branch; a branch is made after its parent
     newest: dict[int, BranchInfo] = {}
@@ -48,6 +51,7 @@ def print_tree(branches: Sequence[dict[str, Any]]) -> None:
     for branch, depth in _tree(shown):
         name = f"{'  ' * (min(depth, _DEEPEST) - 1)}└ {branch['id']}" if depth else str(branch["id"])
         behind = "" if branch["parent"] is None else branch["fork"] or "the beginning"
+        behind = f"in place of {branch['replaces']}" if branch["replaces"] else behind
         newest = f"{branch['tip']} {branch['role']}: {branch['text']}" if branch["tip"] else ""
         cells = [name, str(branch["parent"] or ""), behind, f"{branch['messages']:,}"]
         cells += ["head" if branch["head"] else "", newest]

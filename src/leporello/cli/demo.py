@@ -18,7 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from leporello.cli.demo_show import Demonstration, Side
-from leporello.cli.shown import on_one_line
+from leporello.cli.format import on_one_line
 from leporello.cli.store_options import opened
 from leporello.testing.demo_conversation import demo_conversation
 
@@ -60,7 +60,7 @@ def command(window: int, fast: bool, as_json: bool, address: str) -> None:
 
 
 def _play(show: Demonstration, console: Console, *, live: bool) -> None:
-    """Let the conversation run, at a pace that can be watched when somebody watches."""
+    """Let the conversation run, at a pace that can be followed on a terminal."""
     started = time.monotonic()
     with Live(console=console, auto_refresh=False) if live else nullcontext() as view:
         for message in show.story.messages:

@@ -12,7 +12,7 @@ from leporello.lcm import Finding, LCMEngine, verify
 from leporello.messages import Message, is_system, role_of, text_of
 from leporello.proof.needed import in_context
 from leporello.summary.masking import masked_stop
-from leporello.summary.place import strip_summary
+from leporello.summary.placement import strip_summary
 from leporello.tokens import count_message, count_messages
 
 if TYPE_CHECKING:

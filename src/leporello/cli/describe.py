@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from leporello.cli.shown import counted, on_one_line, print_json
+from leporello.cli.format import counted, on_one_line, print_json
 from leporello.cli.store_options import conversation, json_option, opened, owner_option, store_option
 from leporello.cli.stores import ask, home_of
 from leporello.messages.visible import visible

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import click
 
 import leporello
-from leporello.cli.shown import counted, size
+from leporello.cli.format import counted, size
+from leporello.cli.leftovers import leftovers
 from leporello.cli.store_options import file_of
 from leporello.cli.stores import schema_of
 from leporello.config.home import default_path, home_folder
@@ -37,13 +38,14 @@ if TYPE_CHECKING:
 
     from leporello.config import Config
     from leporello.engine import ContextEngine
+    from leporello.store import ConversationInfo, Finding, PurgeStatus
 
 Status: TypeAlias = Literal["ok", "note", "warning", "problem"]
 _SIGNS = {"ok": "✓", "note": "·", "warning": "!", "problem": "✗"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Finding:
+class Diagnostic:
     """One thing that the doctor looked at."""
 
     section: str
@@ -76,13 +78,14 @@ def command(path: Path | None, as_json: bool) -> None:
     sys.exit(1 if ill else 0)
 
 
-def examine(path: Path | None = None) -> Iterator[Finding]:
+def examine(path: Path | None = None) -> Iterator[Diagnostic]:
     """Look at everything; what is wrong is a finding, never an exception."""
     yield from _versions()
     yield from _home()
     config, findings = _configuration(path)
     yield from findings
     yield from _keys()
+    yield from _leftovers()
     if config is not None:
         enabled = EnabledPlugins(config)
         yield from _plugins(config, enabled)
@@ -93,25 +96,25 @@ def examine(path: Path | None = None) -> Iterator[Finding]:
             yield from _store(config.lcm.store)
 
 
-def _versions() -> Iterator[Finding]:
-    yield Finding(section="versions", subject="python", status="ok", detail=platform.python_version())
-    yield Finding(section="versions", subject="leporello", status="ok", detail=leporello.__version__)
+def _versions() -> Iterator[Diagnostic]:
+    yield Diagnostic(section="versions", subject="python", status="ok", detail=platform.python_version())
+    yield Diagnostic(section="versions", subject="leporello", status="ok", detail=leporello.__version__)
     for package in ("openai", "anthropic"):
         try:
-            yield Finding(section="versions", subject=package, status="ok", detail=version(package))
+            yield Diagnostic(section="versions", subject=package, status="ok", detail=version(package))
         except PackageNotFoundError:
-            yield Finding(section="versions", subject=package, status="problem", detail="is not installed")
-    yield Finding(section="versions", subject="sqlite", status="ok", detail=sqlite3.sqlite_version)
+            yield Diagnostic(section="versions", subject=package, status="problem", detail="is not installed")
+    yield Diagnostic(section="versions", subject="sqlite", status="ok", detail=sqlite3.sqlite_version)
 
 
-def _home() -> Iterator[Finding]:
+def _home() -> Iterator[Diagnostic]:
     try:
         home = home_folder()
     except ConfigError as error:
-        yield Finding(section="home", subject="LEPORELLO_HOME", status="problem", detail=str(error))
+        yield Diagnostic(section="home", subject="LEPORELLO_HOME", status="problem", detail=str(error))
         return
     status, detail = _state_of(home)
-    yield Finding(section="home", subject=str(home), status=status, detail=detail)
+    yield Diagnostic(section="home", subject=str(home), status=status, detail=detail)
 
 
 def _state_of(home: Path) -> tuple[Status, str]:
@@ -130,40 +133,51 @@ def _state_of(home: Path) -> tuple[Status, str]:
     return "ok", f"mode {stat.S_IMODE(mode):04o}"
 
 
-def _configuration(path: Path | None) -> tuple[Config | None, list[Finding]]:
+def _configuration(path: Path | None) -> tuple[Config | None, list[Diagnostic]]:
     try:
         file = path or default_path()
         checked = check_file(path)
     except ConfigError as error:
-        return None, [Finding(section="configuration", subject="config.yaml", status="problem", detail=str(error))]
+        return None, [Diagnostic(section="configuration", subject="config.yaml", status="problem", detail=str(error))]
     if checked.config is None:
         return None, [
-            Finding(section="configuration", subject=str(file), status="problem", detail=str(problem))
+            Diagnostic(section="configuration", subject=str(file), status="problem", detail=str(problem))
             for problem in checked.problems
         ]
     detail = "is fine" if checked.config.path else "does not exist; the defaults are in force"
-    return checked.config, [Finding(section="configuration", subject=str(file), status="ok", detail=detail)]
+    return checked.config, [Diagnostic(section="configuration", subject=str(file), status="ok", detail=detail)]
 
 
-def _keys() -> Iterator[Finding]:
+def _keys() -> Iterator[Diagnostic]:
     for variable, present in present_keys().items():
-        yield Finding(
+        yield Diagnostic(
             section="keys", subject=variable, status="ok" if present else "note", detail="set" if present else "not set"
         )
 
 
-def _plugins(config: Config, enabled: EnabledPlugins) -> Iterator[Finding]:
+def _leftovers() -> Iterator[Diagnostic]:
+    found = list(leftovers())
+    for one in found:
+        yield Diagnostic(section="agents", subject=one.subject, status="warning", detail=one.detail)
+    if not found:
+        text = "nothing leads to a gateway that is gone"
+        yield Diagnostic(section="agents", subject="leftovers", status="ok", detail=text)
+
+
+def _plugins(config: Config, enabled: EnabledPlugins) -> Iterator[Diagnostic]:
     for place in places(config):
         if place.problem:
-            yield Finding(section="plugins", subject=str(place.path), status="problem", detail=place.problem)
+            yield Diagnostic(section="plugins", subject=str(place.path), status="problem", detail=place.problem)
     serve(config)
     found = survey(config, enabled)
     for one in found:
-        yield Finding(section="plugins", subject=one.name, status=_plugin_status(one, config), detail=_described(one))
+        yield Diagnostic(
+            section="plugins", subject=one.name, status=_plugin_status(one, config), detail=_described(one)
+        )
     installed = {one.name for one in found if one.kind == "plugin"}
     for name in config.plugins.enabled:
         if name not in installed:
-            yield Finding(
+            yield Diagnostic(
                 section="plugins",
                 subject=name,
                 status="problem",
@@ -188,15 +202,15 @@ def _described(one: Found) -> str:
     return "; ".join(filter(None, (kind, version_of, place, shadows, one.note, one.problem)))
 
 
-def _engine(config: Config, enabled: EnabledPlugins) -> Iterator[Finding]:
+def _engine(config: Config, enabled: EnabledPlugins) -> Iterator[Diagnostic]:
     name = config.context.engine
     engine, assumed, problem, oddities = _loaded(config, enabled)
     if engine is None:
-        yield Finding(section="engine", subject=name, status="problem", detail=problem)
+        yield Diagnostic(section="engine", subject=name, status="problem", detail=problem)
         return
-    yield Finding(section="engine", subject=name, status="ok", detail=f"loads ({type(engine).__name__})")
+    yield Diagnostic(section="engine", subject=name, status="ok", detail=f"loads ({type(engine).__name__})")
     for oddity in oddities:
-        yield Finding(section="engine", subject=name, status="warning", detail=oddity)
+        yield Diagnostic(section="engine", subject=name, status="warning", detail=oddity)
     yield _window(config, 0 if assumed else engine.context_length)
     close = getattr(engine, "close", None)  # an engine on another host's contract may have none
     if callable(close):
@@ -218,95 +232,123 @@ def _loaded(config: Config, enabled: EnabledPlugins) -> tuple[ContextEngine | No
     return engine, source.assumes_window(engine), "", oddities
 
 
-def _window(config: Config, context_length: int) -> Finding:
+def _window(config: Config, context_length: int) -> Diagnostic:
     model = config.model.default
     if context_length:
-        return Finding(section="engine", subject="window", status="ok", detail=f"{context_length:,} tokens")
+        return Diagnostic(section="engine", subject="window", status="ok", detail=f"{context_length:,} tokens")
     if model:
         text = f"the window of {model} is not known: leporello config set model.context_length TOKENS"
-        return Finding(section="engine", subject="window", status="warning", detail=text)
-    text = "no model is configured; whoever opens a session names one (or: leporello config set model.default NAME)"
-    return Finding(section="engine", subject="window", status="note", detail=text)
+        return Diagnostic(section="engine", subject="window", status="warning", detail=text)
+    text = "no model is configured; name one when you open a session (or: leporello config set model.default NAME)"
+    return Diagnostic(section="engine", subject="window", status="note", detail=text)
 
 
-def _summariser(config: Config) -> Iterator[Finding]:
+def _summariser(config: Config) -> Iterator[Diagnostic]:
     from leporello.llm.connect import connect
 
     try:
         llm = connect(config)
     except ConfigError as error:
-        yield Finding(section="summariser", subject="auxiliary.compression", status="problem", detail=str(error))
+        yield Diagnostic(section="summariser", subject="auxiliary.compression", status="problem", detail=str(error))
         return
     if llm is None:
         text = "no key is set: summaries are made without a model"
-        yield Finding(section="summariser", subject="auxiliary.compression", status="note", detail=text)
+        yield Diagnostic(section="summariser", subject="auxiliary.compression", status="note", detail=text)
     else:
-        yield Finding(section="summariser", subject=llm.model, status="ok", detail=f"through {llm.provider}")
+        yield Diagnostic(section="summariser", subject=llm.model, status="ok", detail=f"through {llm.provider}")
 
 
-def _store(address: str | None) -> Iterator[Finding]:
+def _store(address: str | None) -> Iterator[Diagnostic]:
     try:
         store = open_store(address)
     except StoreError as error:
-        yield Finding(section="store", subject=error.place, status="problem", detail=f"{error.problem} {error.hint}")
+        yield Diagnostic(section="store", subject=error.place, status="problem", detail=f"{error.problem} {error.hint}")
         return
     except ConfigError as error:
-        yield Finding(section="store", subject="the default", status="problem", detail=str(error))
+        yield Diagnostic(section="store", subject="the default", status="problem", detail=str(error))
         return
     file = file_of(store)
-    if file is None:
+    if store.url.startswith("postgresql://"):
+        yield from _database(address or store.url)
+    elif file is None:
         text = "is kept in memory; nothing of it stays when the program ends"
-        yield Finding(section="store", subject=store.url, status="note", detail=text)
+        yield Diagnostic(section="store", subject=store.url, status="note", detail=text)
     elif not os.path.lexists(file):
         text = "does not exist yet; it is made when the first message is kept"
-        yield Finding(section="store", subject=str(file), status="ok", detail=text)
+        yield Diagnostic(section="store", subject=str(file), status="ok", detail=text)
     else:
         yield _store_file(file)
         yield from _store_contents(file)
 
 
-def _store_file(file: Path) -> Finding:
+def _database(address: str) -> Iterator[Diagnostic]:
+    """Look into a PostgreSQL database without changing it."""
+    from leporello.store.postgres import PostgresStore
+
+    with PostgresStore(address, read_only=True) as store:
+        try:
+            trouble = store.check_file()
+            infos = list(store.conversations())
+            purge = store.purge_status()
+        except StoreError as error:
+            text = f"{error.problem} {error.hint}".strip()
+            yield Diagnostic(section="store", subject=store.url, status="problem", detail=text)
+            return
+        yield Diagnostic(section="store", subject=store.url, status="ok", detail="can be reached")
+    yield from _contents("database", trouble, infos, purge)
+
+
+def _store_file(file: Path) -> Diagnostic:
     beside = [file.with_name(file.name + ending) for ending in ("", "-wal", "-shm")]
     try:
         mode = file.stat().st_mode
         taken = size(sum(one.stat().st_size for one in beside if one.exists()))
     except OSError as error:
-        return Finding(section="store", subject=str(file), status="problem", detail=f"cannot be read: {error.strerror}")
+        return Diagnostic(
+            section="store", subject=str(file), status="problem", detail=f"cannot be read: {error.strerror}"
+        )
     if mode & (stat.S_IRWXG | stat.S_IRWXO):
         text = f"{taken}; other users can get at it (mode {stat.S_IMODE(mode):04o}): chmod 600 {file}"
-        return Finding(section="store", subject=str(file), status="warning", detail=text)
-    return Finding(section="store", subject=str(file), status="ok", detail=f"{taken}, mode {stat.S_IMODE(mode):04o}")
+        return Diagnostic(section="store", subject=str(file), status="warning", detail=text)
+    return Diagnostic(section="store", subject=str(file), status="ok", detail=f"{taken}, mode {stat.S_IMODE(mode):04o}")
 
 
-def _store_contents(file: Path) -> Iterator[Finding]:
+def _store_contents(file: Path) -> Iterator[Diagnostic]:
     """Look into a store without changing it."""
     try:
         number, newest = schema_of(file), max(versions())
         if number < newest:
             text = f"{number}; it is brought to {newest} when the store is used next"
-            yield Finding(section="store", subject="schema", status="note", detail=text)
+            yield Diagnostic(section="store", subject="schema", status="note", detail=text)
             return
         with SQLiteStore(file, read_only=True) as store:
             trouble = store.check_file()
             infos = list(store.conversations())
             purge = store.purge_status()
     except StoreError as error:
-        yield Finding(section="store", subject=str(file), status="problem", detail=error.problem)
+        yield Diagnostic(section="store", subject=str(file), status="problem", detail=error.problem)
         return
-    yield Finding(section="store", subject="schema", status="ok", detail=str(number))
+    yield Diagnostic(section="store", subject="schema", status="ok", detail=str(number))
+    yield from _contents("file", trouble, infos, purge)
+
+
+def _contents(
+    what: str, trouble: list[Finding], infos: list[ConversationInfo], purge: PurgeStatus
+) -> Iterator[Diagnostic]:
+    """Say what was found in a store."""
     for one in trouble:
-        yield Finding(section="store", subject="integrity", status="problem", detail=f"{one.where}: {one.problem}")
+        yield Diagnostic(section="store", subject="integrity", status="problem", detail=f"{one.where}: {one.problem}")
     if not trouble:
-        text = "the file is whole; `leporello verify` proves what it holds"
-        yield Finding(section="store", subject="integrity", status="ok", detail=text)
+        text = f"the {what} is whole; `leporello verify` proves what it holds"
+        yield Diagnostic(section="store", subject="integrity", status="ok", detail=text)
     if not purge.complete:
         text = f"words of what was deleted are still in its {purge.step}; `leporello gc --purge` takes them out"
-        yield Finding(section="store", subject="purge", status="note", detail=text)
+        yield Diagnostic(section="store", subject="purge", status="note", detail=text)
     text = f"{len(infos):,}, with {counted(sum(info.messages for info in infos), 'message')}"
-    yield Finding(section="store", subject="conversations", status="ok", detail=text)
+    yield Diagnostic(section="store", subject="conversations", status="ok", detail=text)
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[Diagnostic]) -> None:
     section = ""
     for finding in findings:
         if finding.section != section:

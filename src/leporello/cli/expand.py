@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from leporello.cli.shown import print_json
+from leporello.cli.format import print_json
 from leporello.cli.store_options import json_option, opened, owner_option, store_option
 from leporello.cli.stores import ask, home_of
 from leporello.lcm.dag import flat_text

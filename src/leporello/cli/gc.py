@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from leporello.cli.format import counted, print_json, waiting, watched
 from leporello.cli.private_file import new_private_file
-from leporello.cli.shown import counted, print_json, waiting, watched
 from leporello.cli.store_options import age, json_option, opened, owner_option, store_option
 from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
-    from leporello.store import Deletion, PurgeStatus, Store
+    from leporello.store import Deletion, MaintenanceStore, PurgeStatus
 
 
 PURGE_LATER: Final = "words of it may stay in the file until `leporello gc --purge`"
@@ -108,7 +108,7 @@ def _told(status: PurgeStatus) -> str:
     return f"purge not complete: others keep the {status.step} of the store in use; run it again later"
 
 
-def _export(store: Store, planned: list[Deletion], bundle: Path) -> None:
+def _export(store: MaintenanceStore, planned: list[Deletion], bundle: Path) -> None:
     with new_private_file(bundle) as file:
         for one in watched(planned, "exporting", total=len(planned)):
             file.writelines(line + "\n" for line in store.export(one.conversation, owner=one.owner))

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leporello.cli.shown import on_one_line, print_json
+from leporello.cli.format import on_one_line, print_json
 from leporello.cli.store_options import conversation, json_option, opened, owner_option, seconds_of, store_option
 from leporello.cli.stores import ask
 from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
-    from leporello.store import Store
+    from leporello.store import TranscriptStore
 
 EVERYWHERE = "*"
 _SNIPPET = 400
@@ -96,14 +96,14 @@ def _time(text: str | None) -> str | None:
     return text if age is None else datetime.fromtimestamp(time.time() - age, UTC).isoformat()
 
 
-def _name_conversations(store: Store, hits: list[dict[str, Any]], owner: str) -> None:
+def _name_conversations(store: TranscriptStore, hits: list[dict[str, Any]], owner: str) -> None:
     stored = store.get([hit["id"] for hit in hits], owner=owner)
     for hit in hits:
         hit["conversation"] = stored[hit["id"]].conversation if hit["id"] in stored else None
 
 
-def _others(store: Store) -> str:
-    """Say that there are conversations which were not searched, because they belong to somebody."""
+def _others(store: TranscriptStore) -> str:
+    """Say that there are conversations which were not searched, because they have an owner."""
     names = sorted({info.owner for info in store.conversations()} - {""})
     return f" among conversations without an owner; others belong to {', '.join(names)} (--owner)" if names else ""
 

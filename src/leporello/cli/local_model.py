@@ -1,6 +1,6 @@
-"""A small real model on loopback, in a process of its own: for whoever wants to talk before having a key.
+"""A small real model on loopback, in a process of its own: for a first talk without a key.
 
-The process serves until its standard input ends, so that it never outlives whoever started it.
+The process serves until its standard input ends, so that it never outlives the process that started it.
 """
 
 from __future__ import annotations

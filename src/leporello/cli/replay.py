@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from leporello.cli.shown import print_json
+from leporello.cli.format import print_json
 from leporello.config import Config
 from leporello.errors import TranscriptError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from leporello.proof import Figures, Settings
+    from leporello.proof import Figures, ReplaySettings
     from leporello.transcripts import Skipped, Transcript
 
 _ENGINES = "none,window,mask,compressor,lcm"
@@ -123,8 +123,8 @@ def _checked_engines(text: str) -> list[str]:
     return names
 
 
-def _settings(model: str, provider: str, window: int | None, cuts: Any, beside: str) -> Settings:
-    from leporello.proof import Settings
+def _settings(model: str, provider: str, window: int | None, cuts: Any, beside: str) -> ReplaySettings:
+    from leporello.proof import ReplaySettings
     from leporello.proof.baselines import AT_EQUAL_TOKENS
     from leporello.tokens import window_of
 
@@ -133,7 +133,7 @@ def _settings(model: str, provider: str, window: int | None, cuts: Any, beside: 
         known = ", ".join(AT_EQUAL_TOKENS)
         raise click.BadParameter(f"{', '.join(sorted(unknown))}: there are {known}.", param_hint="--beside")
     length = window or window_of(model, provider) or _WINDOW
-    return Settings(model=model, provider=provider, window=length, cuts=cuts, beside=held, config=Config.load())
+    return ReplaySettings(model=model, provider=provider, window=length, cuts=cuts, beside=held, config=Config.load())
 
 
 def _chosen(transcripts: Iterable[Transcript], join: int | None) -> Iterator[Transcript]:
@@ -146,7 +146,7 @@ def _chosen(transcripts: Iterable[Transcript], join: int | None) -> Iterator[Tra
 
 
 class _Progress:
-    """A bar that shows how many conversations are done, when somebody sits at the terminal."""
+    """A bar that shows how many conversations are done, on a terminal."""
 
     def __init__(self) -> None:
         self._bar: Any = None

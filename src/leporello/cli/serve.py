@@ -17,14 +17,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import ModuleType
 
+    from starlette.routing import Route
+
     from leporello.config import Config
+    from leporello.store import Store
 
 
 @click.command()
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to serve on.")
 @click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
 @click.option("--demo", is_flag=True, help="Serve a model that repeats what you say: no key, nothing is kept.")
-@click.option("--new-key", "name", metavar="NAME", help="Make a key for somebody, print it once, and leave.")
+@click.option("--new-key", "name", metavar="NAME", help="Make a key with this name, print it once, and leave.")
 @click.option("--worker", is_flag=True, hidden=True, help="Serve behind another process.")
 @click.option("--purges", is_flag=True, hidden=True, help="Of several such processes, one purges the store.")
 @store_option
@@ -85,12 +88,26 @@ def _serve(
             server.serve_behind(config, store, purges=purges, on_ready=click.echo)
         elif len(config.gateway.api_keys) > 1 < config.gateway.processes and store.url != ":memory:":
             next(store.conversations(), None)  # a store that cannot be read is told now, not with the first request
-            server.serve_in_processes(config, _again(address, config_file), on_ready=_ready, **place)
+            command = _again(address, config_file)
+            pages = _pages(config, store, actions=False)  # the processes hold conversations ready, not this one
+            server.serve_in_processes(config, command, on_ready=_ready, pages=pages, **place)
         else:
-            options = {"engine_options": {"llm": None}} if demo else {}
-            server.serve(config, store, on_ready=_ready, **place, **options)
+            options = {"llm": None} if demo else None
+            pages = _pages(config, store, actions=config.gateway.page_actions)
+            server.serve(config, store, on_ready=_ready, engine_options=options, pages=pages, **place)
     finally:
         store.close()
+
+
+def _pages(config: Config, store: Store, *, actions: bool) -> list[Route]:
+    """Return the routes of the page, for the keys of the gateway."""
+    from leporello.gateway.keys import Keys
+    from leporello.view.access import Access
+    from leporello.view.actions import Actions
+    from leporello.view.app import Pages
+
+    access = Access(keys=Keys(config.gateway.api_keys))
+    return Pages(store, access, actions=Actions(store=store, config=config) if actions else None).routes()
 
 
 def _again(address: str | None, config_file: Path | None) -> list[str]:
@@ -126,7 +143,7 @@ def _demonstration(config: Config) -> Iterator[Config]:
 
 
 def _ready(address: str) -> None:
-    click.echo(f"leporello gateway on {address} (OpenAI: {address}/v1, Anthropic: {address})")
+    click.echo(f"leporello gateway on {address} (OpenAI: {address}/v1, Anthropic: {address}, page: {address}/view)")
     sys.stdout.flush()
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from leporello.cli import branches
+from leporello.cli.format import counted, moment, on_one_line, print_json, timestamp, waiting, watched
 from leporello.cli.gc import PURGE_LATER
 from leporello.cli.private_file import new_private_file
 from leporello.cli.sessions_import import read_in
-from leporello.cli.shown import counted, moment, on_one_line, print_json, timestamp, waiting, watched
 from leporello.cli.store_options import conversation, json_option, opened, owner_option, store_option
 from leporello.lcm.dag import flat_text
 from leporello.messages.visible import visible
@@ -25,7 +25,7 @@ from leporello.store import Branch
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from leporello.store import BranchInfo, ConversationInfo, Store, Stored
+    from leporello.store import BranchInfo, ConversationInfo, Store, Stored, TranscriptStore
 
 _LINE = 100
 
@@ -135,7 +135,7 @@ def import_command(
     """Read conversations from FILE: exports, one or several, or messages as JSON lines; - is the standard input.
 
     Each is taken in completely or not at all, under its own name, or the file's. A conversation that has messages is
-    never written to; give the imported one another name with --as. One that belongs to somebody is taken in only when
+    never written to; give the imported one another name with --as. One that has an owner is taken in only when
     you say whose it shall be, with --owner or --keep-owners.
 
     Example: leporello sessions import my-chat.jsonl --as my-old-chat
@@ -202,7 +202,7 @@ def _folded(store: Store, info: ConversationInfo) -> dict[str, Any]:
     """Say what stands in the window, and what the journal knows: the figures of `Session.usage()`."""
     items = store.window(info.key, owner=info.owner).items
     saved = load(Branch(store, info.key, info.owner, info.head))
-    known = totals(store.requests(info.key, owner=info.owner))
+    known = totals(store.journal(info.key, owner=info.owner))
     spent = asdict(known.spent)
     return {
         "window_messages": len(saved.entries) + len(saved.later),
@@ -213,7 +213,7 @@ def _folded(store: Store, info: ConversationInfo) -> dict[str, Any]:
     }
 
 
-def _messages(store: Store, info: ConversationInfo, roots: Sequence[BranchInfo]) -> Iterator[str]:
+def _messages(store: TranscriptStore, info: ConversationInfo, roots: Sequence[BranchInfo]) -> Iterator[str]:
     """Write the messages as they came, root by root; escaped, because a message may hold what no encoding can."""
     for number, branch in enumerate(roots):
         rows: Iterator[Stored] = store.messages(info.key, owner=info.owner, branch=branch.id, system=number == 0)

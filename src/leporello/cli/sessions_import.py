@@ -7,7 +7,7 @@ import sys
 from contextlib import nullcontext
 from errno import EINVAL
 from itertools import chain
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, cast
 
 from leporello.config.untrusted_files import open_regular
 from leporello.errors import MessageError, StoreError
@@ -85,7 +85,7 @@ def _stem(file: Path) -> str:
 
 
 def _refuse_owner(head: dict[str, Any], owner: str | None, *, keep_owners: bool) -> None:
-    """Refuse a conversation of somebody else, unless it was said whose it shall be."""
+    """Refuse a conversation that has an owner, unless it was said whose it shall be."""
     theirs = head.get("owner")
     if theirs and owner is None and not keep_owners:
         raise StoreError(
@@ -128,7 +128,7 @@ def _message(line: str, number: int) -> Message:
     value = _parsed(line, number)
     if not isinstance(value.get("role"), str):
         raise MessageError("this is not a message: it has no role.", path=f"line {number}")
-    return value
+    return cast("Message", value)
 
 
 def _parsed(line: str, number: int) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from leporello.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from leporello.store import ConversationInfo, Store
+    from leporello.store import ConversationInfo, Store, TranscriptStore
 
 store_option = click.option(
     "--store",
@@ -72,12 +72,12 @@ def opened(address: str | None, *, must_exist: bool = True, clock: Callable[[], 
         store.close()
 
 
-def file_of(store: Store) -> Path | None:
+def file_of(store: TranscriptStore) -> Path | None:
     """Return the file that a store is kept in, or None when it is kept elsewhere."""
     return Path(store.url.removeprefix(_FILE_URL)) if store.url.startswith(_FILE_URL) else None
 
 
-def refuse_missing(store: Store) -> None:
+def refuse_missing(store: TranscriptStore) -> None:
     """Raise when there is nothing that could be read."""
     if store.url == ":memory:":
         raise StoreError("a store in memory is empty in every new process.", place=store.url, hint="Name a file.")
@@ -94,8 +94,8 @@ def refuse_missing(store: Store) -> None:
         )
 
 
-def conversation(store: Store, key: str, owner: str | None) -> ConversationInfo:
-    """Return the conversation of that name; without an owner, it may belong to anybody, if it is the only one."""
+def conversation(store: TranscriptStore, key: str, owner: str | None) -> ConversationInfo:
+    """Return the conversation of that name; without an owner, it may belong to any, if it is the only one."""
     info = store.info(key, owner=owner or "")
     if info is not None:
         return info
@@ -111,6 +111,6 @@ def conversation(store: Store, key: str, owner: str | None) -> ConversationInfo:
     raise NothingFoundError(f"there is no conversation {key!r} in {store.url}; {hint}")
 
 
-def owners(store: Store, owner: str | None) -> list[str]:
+def owners(store: TranscriptStore, owner: str | None) -> list[str]:
     """Return whose conversations are meant: the named owner's, else everybody's, those without an owner first."""
     return [owner] if owner is not None else sorted({"", *(info.owner for info in store.conversations())})

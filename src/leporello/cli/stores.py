@@ -12,7 +12,7 @@ from leporello.config import Config
 from leporello.config.model import Lcm
 from leporello.errors import QueryError, StoreError
 from leporello.lcm import LCMEngine
-from leporello.lcm.artifacts import Trail
+from leporello.lcm.artifacts import ArtifactTrail
 from leporello.store.sqlite.connection import refuse_special
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def _home(store: Store, name: str, owner: str) -> str | None:
 def _knows_file(store: Store, path: str, owner: str) -> str | None:
     """Return the youngest conversation that touched a file; what a trail still lacks is gathered first."""
     for info in store.conversations(owner=owner) if path else ():
-        Trail(lambda: store, info.key, owner).catch_up()
+        ArtifactTrail(lambda: store, info.key, owner).catch_up()
         if store.artifacts(info.key, owner=owner, kind="file", query=path, limit=1):
             return info.key
     return None

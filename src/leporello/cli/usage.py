@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leporello.cli.shown import counted, print_json
+from leporello.cli.format import counted, print_json
 from leporello.cli.store_options import (
     NothingFoundError,
     age,
@@ -36,8 +36,8 @@ def command(
 ) -> None:
     """Say what was spent, and what folding and caching saved, per conversation and in all.
 
-    Saved by caching: the same requests without the provider's cache cost so much more. Saved by folding: requests with
-    the whole history, cached where the real ones were, cost so much more; an estimate from what is stored.
+    Saved by caching: the same requests without the provider's cache cost that much more. Saved by folding: requests
+    with the whole history, cached where the real ones were, cost that much more; an estimate from what is stored.
 
     \b
     Examples:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leporello.cli.shown import counted, print_json, waiting, watched
+from leporello.cli.format import counted, print_json, waiting, watched
 from leporello.cli.store_options import conversation, json_option, opened, owner_option, store_option
 from leporello.errors import StoreError
 from leporello.lcm import Finding, verify
@@ -23,7 +23,7 @@ MOST_SHOWN = 50
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
+class VerifyResult:
     """What was found about one conversation; messages apart need no cover."""
 
     conversation: str
@@ -65,7 +65,7 @@ def command(keys: tuple[str, ...], rebuild_index: bool, address: str | None, own
     sys.exit(1 if wrong else 0)
 
 
-def _checked(store: Store, keys: tuple[str, ...], owner: str | None) -> tuple[list[Finding], list[Verdict]]:
+def _checked(store: Store, keys: tuple[str, ...], owner: str | None) -> tuple[list[Finding], list[VerifyResult]]:
     """Check the named conversations, or everything; return what is wrong with the store, and each verdict."""
     if keys:
         return [], _verdicts(store, [conversation(store, key, owner) for key in keys])
@@ -81,13 +81,13 @@ def _checked(store: Store, keys: tuple[str, ...], owner: str | None) -> tuple[li
     return trouble, _verdicts(store, infos)
 
 
-def _verdicts(store: Store, infos: list[ConversationInfo]) -> list[Verdict]:
+def _verdicts(store: Store, infos: list[ConversationInfo]) -> list[VerifyResult]:
     return [_verdict(store, info) for info in watched(infos, "verifying", total=len(infos))]
 
 
-def _verdict(store: Store, info: ConversationInfo) -> Verdict:
+def _verdict(store: Store, info: ConversationInfo) -> VerifyResult:
     system, findings = _proven(store, info)
-    return Verdict(
+    return VerifyResult(
         conversation=info.key,
         owner=info.owner,
         messages=info.messages,
@@ -117,7 +117,7 @@ def _chain(store: Store, info: ConversationInfo) -> list[Finding]:
         return []
 
 
-def _print(url: str, trouble: list[Finding], verdicts: list[Verdict]) -> None:
+def _print(url: str, trouble: list[Finding], verdicts: list[VerifyResult]) -> None:
     if trouble:
         click.echo(f"✗ {visible(url)}: {counted(len(trouble), 'problem')}")
         _print_findings(trouble)
@@ -132,7 +132,7 @@ def _print(url: str, trouble: list[Finding], verdicts: list[Verdict]) -> None:
         click.echo(f"✓ {visible(url)}: no conversations")
 
 
-def _apart(one: Verdict) -> str:
+def _apart(one: VerifyResult) -> str:
     """Name the messages that need no cover."""
     kinds = ((one.system, "of the system"), (one.superseded, "replaced or on other branches"))
     return "".join(f", {number:,} {kind}" for number, kind in kinds if number)

@@ -1,10 +1,10 @@
 """Phase 2: what stays in front, what stays at the end, and what is folded between them.
 
-The head is the first messages of the conversation, but never the newest user message or anything behind it; its end
-moves forward to the end of a group (`leporello.messages.groups`). The tail is the newest messages: as many as the token
-budget holds, but never fewer than `protect_last_n`, and always what the model has not read yet; its start moves back to
-the start of a group. Two messages outside of both are kept as anchors: the newest user message, always, and the newest
-visible assistant reply, when it fits into what the tail left of the budget.
+The head is the first messages of the conversation, all of the system prompt among them, but never the newest user
+message or anything behind it; its end moves forward to the end of a group (`leporello.messages.groups`). The tail is
+the newest messages: as many as the token budget holds, but never fewer than `protect_last_n`, and always what the model
+has not read yet; its start moves back to the start of a group. Two messages outside of both are kept as anchors: the
+newest user message, always, and the newest visible assistant reply, when it fits into what the tail left of the budget.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from leporello.messages import Message, group_start, group_stop, role_of, text_of, unread_start
+from leporello.messages import Message, group_start, group_stop, leading_systems, role_of, text_of, unread_start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +66,7 @@ def newest(messages: list[Message], role: str) -> int:
 
 
 def _head_end(messages: list[Message], protect_first_n: int) -> int:
-    end = min(protect_first_n, len(messages))
+    end = min(max(protect_first_n, leading_systems(messages)), len(messages))
     if 0 < end < len(messages):
         end = group_stop(messages, end - 1)
     if not messages:

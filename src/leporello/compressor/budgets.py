@@ -13,7 +13,7 @@ ENOUGH_CONTENT = int(MAX_SUMMARY_TOKENS / SUMMARY_SHARE)  # tokens; more of them
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budgets:
+class CompressorBudgets:
     """What one window allows."""
 
     threshold_tokens: int
@@ -21,7 +21,7 @@ class Budgets:
     max_summary_tokens: int
 
     @classmethod
-    def of(cls, context_length: int, *, threshold: float, target_ratio: float) -> Budgets:
+    def of(cls, context_length: int, *, threshold: float, target_ratio: float) -> CompressorBudgets:
         """Derive the budgets from a window; without one (0) nothing fires and only the largest summary is bounded."""
         threshold_tokens = int(context_length * threshold)
         of_window = int(context_length * MAX_SUMMARY_SHARE_OF_WINDOW) if context_length else MAX_SUMMARY_TOKENS
@@ -32,5 +32,5 @@ class Budgets:
         )
 
     def summary_tokens(self, content_tokens: int) -> int:
-        """Return how long the summary of so much content may be."""
+        """Return how long the summary of content of this length may be."""
         return min(max(int(content_tokens * SUMMARY_SHARE), MIN_SUMMARY_TOKENS), self.max_summary_tokens)

@@ -9,23 +9,23 @@ threshold asks for is left undone when it would free little (V14).
 from __future__ import annotations
 
 import time
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from leporello.compressor.budgets import ENOUGH_CONTENT, Budgets
-from leporello.compressor.plan import Plan, make_plan
-from leporello.compressor.settings import Settings
-from leporello.engine import CompactionReport, ContextEngine, Status, normalise_usage, window_tokens
-from leporello.events import CompactionFinished, CompactionStarted, Notice, SummaryFellBack
+from leporello.compressor.budgets import ENOUGH_CONTENT, CompressorBudgets
+from leporello.compressor.plan import FoldPlan, make_plan
+from leporello.compressor.settings import CompressorSettings
+from leporello.engine import ContextEngine, Status, normalise_usage, window_tokens
+from leporello.events import Notice
 from leporello.messages import Message, repair
 from leporello.redact import redact, redact_messages
 from leporello.summary import Summariser, Summary, SummaryRequest
-from leporello.summary.brake import MODEL_WORTH, Targets, fires_at, targets
-from leporello.summary.extract.name_list import name_list, room_for_names, without_names
+from leporello.summary.extract.name_list import LIST_SHARE, name_list, room_for_names, without_names
 from leporello.summary.last_fold import LastFold
-from leporello.summary.place import Stripped, frame_tokens, is_marked, place, strip_summary
+from leporello.summary.placement import Stripped, frame_tokens, is_marked, place, strip_summary
 from leporello.summary.provenance import Written
-from leporello.summary.sizes import Sizes, unfoldable
+from leporello.summary.refire import MODEL_WORTH, Targets
+from leporello.summary.run import CompactionRun
+from leporello.summary.sizes import Sizes
 from leporello.summary.squeeze import Room
 from leporello.tokens import count_text
 
@@ -43,18 +43,6 @@ CODEX_NOTICE = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Run:
-    """One compaction under way: what came in, and what it must achieve."""
-
-    sizes: Sizes
-    messages: int
-    tokens: int
-    prompt_tokens: int
-    targets: Targets
-    started: float
-
-
 class ContextCompressor(ContextEngine):
     """Keep the beginning and the newest turns, and replace what lies between by one summary.
 
@@ -70,7 +58,7 @@ class ContextCompressor(ContextEngine):
         llm: LLM | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._settings = Settings.of(config)
+        self._settings = CompressorSettings.of(config)
         settings = self._settings.compression
         self._clock = clock
         self._summariser = Summariser(
@@ -164,7 +152,16 @@ class ContextCompressor(ContextEngine):
                 force=force,
                 memory_context=memory_context,
             )
-        run = self._begin(messages, current_tokens, focus_topic, force=force)
+        run = CompactionRun(
+            self,
+            self._session_id,
+            messages,
+            max(current_tokens or 0, self._asked_about),
+            focus=focus_topic or "",
+            forced=force,
+            answer_tokens=self._settings.answer_tokens,
+            clock=self._clock,
+        )
         valid = list(repair(messages).messages)
         earlier = strip_summary(valid, self._written)
         previous = without_names(earlier.previous)
@@ -227,7 +224,7 @@ class ContextCompressor(ContextEngine):
         return clone
 
     def _set_window(self, context_length: int) -> None:
-        self._budgets = Budgets.of(
+        self._budgets = CompressorBudgets.of(
             context_length, threshold=self.threshold_percent, target_ratio=self._settings.compression.target_ratio
         )
         self.context_length = context_length
@@ -248,39 +245,8 @@ class ContextCompressor(ContextEngine):
                 )
             )
 
-    def _begin(
-        self, messages: list[Message], current_tokens: int | None, focus_topic: str | None, *, force: bool
-    ) -> _Run:
-        sizes = Sizes()
-        tokens = sizes.total(messages)
-        prompt_tokens = max(current_tokens or 0, self._asked_about, tokens)
-        run = _Run(
-            sizes=sizes,
-            messages=len(messages),
-            tokens=tokens,
-            prompt_tokens=prompt_tokens,
-            targets=targets(
-                tokens,
-                prompt_tokens,
-                threshold=self.threshold_tokens,
-                window=self.context_length,
-                answer=self._settings.answer_tokens,
-                asked=force or bool(focus_topic),
-            ),
-            started=self._clock(),
-        )
-        self.emit(
-            CompactionStarted(
-                session_id=self._session_id,
-                reason=_reason(focus_topic, force=force),
-                messages=run.messages,
-                tokens=run.prompt_tokens,
-            )
-        )
-        return run
-
-    def _plan(self, earlier: Stripped, sizes: Sizes, wanted: Targets) -> Plan:
-        """Plan head and tail; an earlier summary is never part of the head, nor anything that came after it."""
+    def _plan(self, earlier: Stripped, sizes: Sizes, wanted: Targets) -> FoldPlan:
+        """FoldPlan head and tail; an earlier summary is never part of the head, nor anything that came after it."""
         return make_plan(
             earlier.messages,
             sizes,
@@ -294,15 +260,16 @@ class ContextCompressor(ContextEngine):
         )
 
     def _room(self, wanted: Targets) -> Room | None:
-        """Return the room for what is kept: beside the largest summary, and inside the window beside the smallest."""
+        """Return the room for what is kept: beside the largest summary with its names, and beside the smallest."""
         if wanted.goal is None or wanted.most is None:
             return None
+        names = int(wanted.goal * LIST_SHARE) if self._settings.compression.masked_zone else 0
         return Room(
-            wanted=max(0, wanted.goal - self.max_summary_tokens - frame_tokens()),
+            wanted=max(0, wanted.goal - self.max_summary_tokens - names - frame_tokens()),
             most=max(0, wanted.most - SHORTEST_WORTH_MAKING - frame_tokens()),
         )
 
-    def _summary_budget(self, plan: Plan, run: _Run, previous: str) -> int:
+    def _summary_budget(self, plan: FoldPlan, run: CompactionRun, previous: str) -> int:
         """Return the summary's budget: what the numbers allow, and so much less than what it replaces as is worth it.
 
         0 where only a much too short summary would leave enough free.
@@ -320,7 +287,7 @@ class ContextCompressor(ContextEngine):
 
     def _finish(
         self,
-        run: _Run,
+        run: CompactionRun,
         result: list[Message],
         status: Status,
         reason: str,
@@ -329,44 +296,13 @@ class ContextCompressor(ContextEngine):
         cut: tuple[Message, ...] = (),
     ) -> list[Message]:
         """Report a compaction, set the brake, and hand over the result."""
-        after = run.sizes.total(result)
-        report = CompactionReport(
-            status=status,
-            reason=reason,
-            tokens_before=run.tokens,
-            tokens_after=after,
-            messages_before=run.messages,
-            messages_after=len(result),
-            model_calls=summary.model_calls if summary else 0,
-            seconds=self._clock() - run.started,
-            cost_usd=summary.cost_usd if summary else None,
-            unfoldable=unfoldable(result, run.sizes, run.targets.goal, cut=_places(cut, result)),
-        )
-        self.last_compaction = report
         self._asked_about = 0
-        self.compression_count += status in ("folded", "fallback")
-        self._fires_at = fires_at(
-            report,
-            run.prompt_tokens,
-            threshold=self.threshold_tokens,
-            window=self.context_length,
-            answer=self._settings.answer_tokens,
-        )
-        if summary and summary.fallback:
-            self.emit(SummaryFellBack(session_id=self._session_id, error=summary.fallback, retry_in=summary.retry_in))
-        fields = {key: value for key, value in asdict(report).items() if key != "unfoldable"}
-        self.emit(CompactionFinished(session_id=self._session_id, **fields))
+        self._fires_at = run.finish(result, status, reason, summary, cut=_places(cut, result))
         return result
 
 
 def _is_codex_gpt55(model: str, provider: str) -> bool:
     return provider == "openai-codex" and model.lower().rpartition("/")[2] == "gpt-5.5"
-
-
-def _reason(focus_topic: str | None, *, force: bool) -> str:
-    if focus_topic:
-        return f"asked for, with focus on {redact(focus_topic)}"
-    return "asked for" if force else "the window is filling"
 
 
 def _places(messages: tuple[Message, ...], result: list[Message]) -> list[int]:

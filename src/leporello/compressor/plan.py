@@ -10,14 +10,14 @@ would not fit into the model's window otherwise. The newest user message is neve
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from leporello.compressor.boundaries import Boundaries, find_boundaries, newest
 from leporello.compressor.prune import prune
 from leporello.messages import Message, leading_systems, tool_calls_of, unread_start
 from leporello.redact import ABOUT
 from leporello.summary.artifacts.files import file_of
-from leporello.summary.masking import MOST_MASKED, zone_start
+from leporello.summary.masking import zone_start
 from leporello.summary.payloads import shorten
 from leporello.summary.squeeze import PAYLOAD_LIMITS, squeeze, squeeze_unread
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class FoldPlan:
     """What stays and what is folded.
 
     `source` holds the originals that the summary must cover: folded turns, pruned results and shortened payloads, in
@@ -55,7 +55,7 @@ def make_plan(
     tail_budget: int,
     zone_budget: int,
     room: Room | None,
-) -> Plan:
+) -> FoldPlan:
     """Plan a compaction whose kept messages fit into `room`, as nearly as can be; None: any number of tokens fits."""
     making = _Making(messages, sizes)
     room = room and room.beside_unread(making.unread_tokens, tail_budget)
@@ -105,8 +105,7 @@ class _Making:
     def zone(self, bounds: Boundaries, budget: int) -> range:
         """Return the places of the masked zone; of a short history a part is folded in any case."""
         middle = self._messages[bounds.head_end : bounds.tail_start]
-        most = min(budget, int(self._sizes.total(middle) * MOST_MASKED))
-        start = bounds.head_end + zone_start(middle, len(middle), most, self._sizes.of)
+        start = bounds.head_end + zone_start(middle, len(middle), budget, self._sizes.of)
         return range(start, bounds.tail_start)
 
     def plan(
@@ -117,7 +116,7 @@ class _Making:
         *,
         zone: range = range(0),
         cut_unread: bool = False,
-    ) -> Plan:
+    ) -> FoldPlan:
         """Return the plan for these boundaries, with payloads of at most `limit` characters where it must be."""
         bounds = bounds.with_zone(zone)
         indexes = [*range(bounds.head_end), *bounds.tail(len(self._messages))]
@@ -127,7 +126,7 @@ class _Making:
             kept = self._squeezed(indexes, kept, limit, room, cut_unread=cut_unread)
         changed = [i for i, message in zip(indexes, kept, strict=True) if message is not self._messages[i]]
         folded = sorted([*bounds.folded, *changed])
-        return Plan(
+        return FoldPlan(
             head=kept[: bounds.head_end],
             tail=kept[bounds.head_end :],
             source=self._with_files(folded),
@@ -143,7 +142,10 @@ class _Making:
         files = {call.id: file for call in calls if call.id and (file := file_of(call))}
         source = [self._messages[index] for index in folded]
         about = [files.get(str(message.get("tool_call_id")), "") for message in source]
-        return [{**message, ABOUT: file} if file else message for message, file in zip(source, about, strict=True)]
+        return [
+            cast("Message", {**message, ABOUT: file}) if file else message
+            for message, file in zip(source, about, strict=True)
+        ]
 
     def _squeezed(
         self, indexes: list[int], kept: list[Message], limit: int, room: Room, *, cut_unread: bool

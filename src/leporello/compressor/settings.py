@@ -1,4 +1,4 @@
-"""The compressor's settings, in whatever form a host hands them over."""
+"""The compressor's settings, in any form that a host hands them over."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class CompressorSettings:
     """What the compressor needs of config.yaml."""
 
     compression: Compression = field(default_factory=Compression)
@@ -21,12 +21,12 @@ class Settings:
     answer_tokens: int | None = None
 
     @classmethod
-    def of(cls, config: Settings | Config | Compression | Mapping[str, Any] | None) -> Settings:
+    def of(cls, config: CompressorSettings | Config | Compression | Mapping[str, Any] | None) -> CompressorSettings:
         """Read a whole configuration, its `compression` block, or a mapping of either; None means the defaults."""
         match config:
             case None:
                 return cls()
-            case Settings():
+            case CompressorSettings():
                 return config
             case Compression():
                 return cls(compression=config)

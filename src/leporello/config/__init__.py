@@ -1,5 +1,5 @@
 """config.yaml: typed, with one source of defaults, and edited without losing a comment."""
 
-from leporello.config.model import Config
+from leporello.config.model import Config, PromptCaching
 
-__all__ = ["Config"]
+__all__ = ["Config", "PromptCaching"]

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from annotated_types import Ge, Gt, Le
 from pydantic.fields import FieldInfo
 
-from leporello.config.model import Allowed, Block, Config
+from leporello.config.model import Allowed, Config, ConfigBlock
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ def keys() -> tuple[Key, ...]:
     return tuple(_keys_of(Config, ()))
 
 
-def _keys_of(block: type[Block], at: tuple[str, ...]) -> list[Key]:
+def _keys_of(block: type[ConfigBlock], at: tuple[str, ...]) -> list[Key]:
     found: list[Key] = []
     for name, info in block.model_fields.items():
         kind = _kind_of_field(info)
@@ -84,7 +84,7 @@ def names_at(location: tuple[Any, ...]) -> list[str]:
 
 def is_block(kind: Kind) -> bool:
     """Tell whether this is a block with keys of its own."""
-    return isinstance(kind.bare, type) and issubclass(kind.bare, Block)
+    return isinstance(kind.bare, type) and issubclass(kind.bare, ConfigBlock)
 
 
 def allowed(kind: Kind) -> str:

@@ -48,7 +48,7 @@ def looks_like_key(value: Any) -> bool:
 
 
 def where_keys_belong(name: str) -> str:
-    """Tell where to put the key that somebody called `name`."""
+    """Tell where the key with this name belongs."""
     named = [variable for provider, variable in VARIABLES.items() if provider in name.lower()]
     return f"Set the environment variable {named[0] if named else ', '.join(VARIABLES.values())} instead."
 

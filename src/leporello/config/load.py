@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from leporello.config.engines import BUILT_IN, LOSSLESS, engine_names, user_engines
 from leporello.config.fields import dotted, kind_at
+from leporello.config.gateway import conflicts
 from leporello.config.home import default_path, home_folder
-from leporello.config.model import Block, Config, Context, Lcm, Plugins
+from leporello.config.model import Config, ConfigBlock, Context, Lcm, Plugins
 from leporello.config.problems import shown, together, unknown_key, wrong_value
 from leporello.config.summariser import missing
 from leporello.config.untrusted_files import read_regular
@@ -27,7 +28,7 @@ MAX_BYTES = 100_000
 MAX_PROBLEMS = 50
 BYTE_ORDER_MARK = "\ufeff"
 
-_B = TypeVar("_B", bound=Block)
+_B = TypeVar("_B", bound=ConfigBlock)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,6 +151,8 @@ class _Check:
             return None
         for key, problem, hint in missing(config.auxiliary.compression):
             self._add(("auxiliary", "compression", key), problem, hint)
+        for location, problem, hint in conflicts(config.gateway):
+            self._add(location, problem, hint)
         given = {name: value or {} for name, value in blocks.items()}
         if config.plugins.enabled and LOSSLESS in self.values:
             given[LOSSLESS] = self.values[LOSSLESS] or {}  # an enabled plugin may register an engine of that name

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, PrivateAttr, ValidationInfo
 
@@ -47,6 +47,13 @@ def _auto_or_share(value: Any) -> Any:
     raise ValueError("neither auto nor a share")
 
 
+def _yes_no_or_always(value: Any) -> Any:
+    """Take true, false or "always"; one check for all, so that a wrong value is reported once."""
+    if isinstance(value, bool) or value == "always":
+        return value
+    raise ValueError("neither true, false nor always")
+
+
 def _absolute(value: Any, info: ValidationInfo) -> Any:
     """Resolve a folder against the folder of config.yaml, which the validation context names."""
     if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
@@ -74,6 +81,9 @@ Text: TypeAlias = Annotated[str, Field(min_length=1)]
 Address: TypeAlias = Annotated[
     str, Field(pattern=r"^https?://[^\s/]\S*$"), Allowed(text="an address that begins with http:// or https://")
 ]
+Origin: TypeAlias = Annotated[
+    str, Field(pattern=r"^(\*|https?://[^\s/*]+)$"), Allowed(text="`*`, or http:// or https:// with a host and no path")
+]
 Folder: TypeAlias = Annotated[Path, BeforeValidator(_absolute), Allowed(text="the path of a folder")]
 Tokens: TypeAlias = Annotated[int, Field(ge=1)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0)]
@@ -82,6 +92,11 @@ HashedKey: TypeAlias = Annotated[
     Field(pattern=r"^sha256:[0-9a-f]{64}$"),
     Allowed(text="`sha256:` and 64 hexadecimal digits, as `leporello serve --new-key NAME` prints them"),
 ]
+PassClientKey: TypeAlias = Annotated[
+    bool | Literal["always"],
+    PlainValidator(_yes_no_or_always),
+    Allowed(text="`true`, `false` or `always`"),
+]
 AutoOrShare: TypeAlias = Annotated[
     float | Literal["auto"],
     PlainValidator(_auto_or_share),
@@ -89,13 +104,13 @@ AutoOrShare: TypeAlias = Annotated[
 ]
 
 
-class Block(BaseModel):
+class ConfigBlock(BaseModel):
     """A block of config.yaml: frozen, strict about types, closed to unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
-class Model(Block):
+class ModelSettings(ConfigBlock):
     """The main model, the one that the conversation is sent to."""
 
     default: Annotated[Text | None, BLANK_IS_NULL] = Field(default=None, description="The name of the main model.")
@@ -115,7 +130,7 @@ class Model(Block):
     )
 
 
-class Context(Block):
+class Context(ConfigBlock):
     """Which engine keeps the conversation inside the window."""
 
     engine: Name = Field(
@@ -125,7 +140,7 @@ class Context(Block):
     )
 
 
-class Compression(Block):
+class Compression(ConfigBlock):
     """The built-in compressor; `enabled` is for every engine."""
 
     enabled: bool = Field(
@@ -145,7 +160,7 @@ class Compression(Block):
         "`0`: none.",
     )
     protect_last_n: Annotated[int, Field(ge=1)] = Field(
-        default=20, description="At least so many of the newest messages are kept."
+        default=20, description="At least this many of the newest messages are kept."
     )
     codex_gpt55_autoraise: bool = Field(
         default=True, description="Raise the threshold to 0.85 for `gpt-5.5` on the provider `openai-codex`."
@@ -158,7 +173,7 @@ class Compression(Block):
     )
 
 
-class AuxiliaryCompression(Block):
+class AuxiliaryCompression(ConfigBlock):
     """The model that writes summaries."""
 
     model: Annotated[Text | None, BLANK_IS_NULL] = Field(
@@ -178,13 +193,13 @@ class AuxiliaryCompression(Block):
     timeout_seconds: Seconds = Field(default=60.0, description="The longest wait for one answer of the summariser.")
 
 
-class Auxiliary(Block):
+class Auxiliary(ConfigBlock):
     """The models beside the main one."""
 
     compression: Annotated[AuxiliaryCompression, NULL_IS_EMPTY_BLOCK] = Field(default=AuxiliaryCompression())
 
 
-class PromptCaching(Block):
+class PromptCaching(ConfigBlock):
     """Cache breakpoints for providers that take them."""
 
     cache_ttl: Literal["5m", "1h"] = Field(default="5m", description="How long the provider keeps a cached prefix.")
@@ -195,7 +210,7 @@ class PromptCaching(Block):
     )
 
 
-class Plugins(Block):
+class Plugins(ConfigBlock):
     """Where plugins are looked for, and which general ones may run."""
 
     enabled: Annotated[list[Name], NULL_IS_EMPTY_LIST] = Field(
@@ -208,7 +223,7 @@ class Plugins(Block):
     )
 
 
-class Store(Block):
+class StoreSettings(ConfigBlock):
     """What is remembered, and where."""
 
     url: Annotated[Text | None, BLANK_IS_NULL] = Field(
@@ -218,7 +233,7 @@ class Store(Block):
     )
 
 
-class Lcm(Block):
+class Lcm(ConfigBlock):
     """The lossless engine `lcm`."""
 
     threshold: AutoOrShare = Field(
@@ -278,7 +293,14 @@ class Lcm(Block):
         return any(fnmatchcase(session_id, pattern) for pattern in self.ignore_sessions)
 
 
-class OpenAIUpstream(Block):
+_ABOUT_CLIENT_KEYS: Final = (
+    "Forward the key of the client itself (API key, OAuth token, names of its account) instead of one of the gateway. "
+    "For a gateway without keys of its own; `always`: also together with `gateway.api_keys`, whose keys clients then "
+    "send in the header `x-leporello-key`."
+)
+
+
+class OpenAIUpstream(ConfigBlock):
     """Where `/v1/chat/completions` is forwarded to."""
 
     base_url: Address = Field(
@@ -288,9 +310,10 @@ class OpenAIUpstream(Block):
     api_key_env: Annotated[Text | None, BLANK_IS_NULL] = Field(
         default="OPENAI_API_KEY", description="The environment variable with the key for it. `null`: it needs no key."
     )
+    pass_client_key: PassClientKey = Field(default=False, description=_ABOUT_CLIENT_KEYS)
 
 
-class AnthropicUpstream(Block):
+class AnthropicUpstream(ConfigBlock):
     """Where `/v1/messages` is forwarded to."""
 
     base_url: Address = Field(
@@ -301,16 +324,17 @@ class AnthropicUpstream(Block):
         default="ANTHROPIC_API_KEY",
         description="The environment variable with the key for it. `null`: it needs no key.",
     )
+    pass_client_key: PassClientKey = Field(default=False, description=_ABOUT_CLIENT_KEYS)
 
 
-class Upstreams(Block):
+class Upstreams(ConfigBlock):
     """The providers behind the gateway."""
 
     openai: Annotated[OpenAIUpstream, NULL_IS_EMPTY_BLOCK] = Field(default=OpenAIUpstream())
     anthropic: Annotated[AnthropicUpstream, NULL_IS_EMPTY_BLOCK] = Field(default=AnthropicUpstream())
 
 
-class GatewayLimits(Block):
+class GatewayLimits(ConfigBlock):
     """What one client may ask of the gateway."""
 
     body_bytes: Annotated[int, Field(ge=1024)] = Field(
@@ -334,7 +358,7 @@ class GatewayLimits(Block):
     )
 
 
-class Gateway(Block):
+class Gateway(ConfigBlock):
     """The HTTP service, `leporello serve`."""
 
     api_keys: Annotated[dict[str, HashedKey], NULL_IS_EMPTY_BLOCK] = Field(
@@ -347,7 +371,7 @@ class Gateway(Block):
     processes: Annotated[int, Field(ge=1, le=64)] = Field(
         default=8,
         description="The most processes that serve keys. Each key has one of its own as long as there are enough, so "
-        "that nobody waits for another's work; it is started with the key's first request. `1`: one serves all.",
+        "that none waits for another's work; it is started with the key's first request. `1`: one serves all.",
     )
     expire_minutes: Annotated[float, Field(gt=0)] = Field(
         default=60.0,
@@ -355,7 +379,17 @@ class Gateway(Block):
     )
     tools: bool = Field(
         default=False,
-        description="Let the model use the engine's tools in drop-in conversations that have a name.",
+        description="Let the model use the engine's tools in drop-in conversations.",
+    )
+    cors_origins: Annotated[list[Origin], NULL_IS_EMPTY_LIST] = Field(
+        default=[],
+        description="The web pages whose scripts may use the gateway, as `https://app.example.com`; `*` for any, only "
+        "together with `gateway.api_keys`.",
+    )
+    page_actions: bool = Field(
+        default=False,
+        description="Let the page under `/view` fold, pin, export and delete conversations of the key that signed in. "
+        "One process must serve all keys (`gateway.processes: 1`).",
     )
     system: Annotated[Text | None, BLANK_IS_NULL] = Field(
         default=None, description="The system prompt of the agent behind `/v1/sessions`. `null`: a short general one."
@@ -366,16 +400,16 @@ class Gateway(Block):
     )
 
 
-class Config(Block):
+class Config(ConfigBlock):
     """The whole configuration; `load`, `from_mapping` and `coerce` make one and say kindly what is wrong."""
 
-    model: Annotated[Model, NULL_IS_EMPTY_BLOCK] = Field(default=Model())
+    model: Annotated[ModelSettings, NULL_IS_EMPTY_BLOCK] = Field(default=ModelSettings())
     context: Annotated[Context, NULL_IS_EMPTY_BLOCK] = Field(default=Context())
     compression: Annotated[Compression, NULL_IS_EMPTY_BLOCK] = Field(default=Compression())
     auxiliary: Annotated[Auxiliary, NULL_IS_EMPTY_BLOCK] = Field(default=Auxiliary())
     prompt_caching: Annotated[PromptCaching, NULL_IS_EMPTY_BLOCK] = Field(default=PromptCaching())
     plugins: Annotated[Plugins, NULL_IS_EMPTY_BLOCK] = Field(default=Plugins())
-    store: Annotated[Store, NULL_IS_EMPTY_BLOCK] = Field(default=Store())
+    store: Annotated[StoreSettings, NULL_IS_EMPTY_BLOCK] = Field(default=StoreSettings())
     lcm: Annotated[Lcm, NULL_IS_EMPTY_BLOCK] = Field(default=Lcm())
     gateway: Annotated[Gateway, NULL_IS_EMPTY_BLOCK] = Field(default=Gateway())
     windows: Annotated[dict[str, Tokens], NULL_IS_EMPTY_BLOCK] = Field(
@@ -428,7 +462,7 @@ class Config(Block):
         if name in self._unchecked or name not in type(self).model_fields:
             return self.engine_block(name)
         value = getattr(self, name)
-        return value.model_dump() if isinstance(value, Block) else dict(value)
+        return value.model_dump() if isinstance(value, ConfigBlock) else dict(value)
 
     def engine_block(self, name: str) -> dict[str, Any]:
         """Return a copy of what the file gives an engine, as it stands; {} when it gives nothing."""

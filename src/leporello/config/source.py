@@ -33,7 +33,7 @@ _FLOATS = {".inf": "inf", "+.inf": "inf", "-.inf": "-inf", ".nan": "nan"}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Source:
+class YAMLSource:
     """A text that is YAML: its values, the line of each, and the problems that are not YAML's but ours."""
 
     root: Node | None
@@ -42,12 +42,12 @@ class Source:
     problems: tuple[ConfigError, ...]
 
 
-def parse(text: str, *, file: Path | str | None = None) -> Source:
+def parse(text: str, *, file: Path | str | None = None) -> YAMLSource:
     """Read YAML; raise ConfigError with the line when it is none. An empty text is an empty configuration."""
     root = compose(text, file)
     reader = _Reader(file=file)
     if root is None or (isinstance(root, ScalarNode) and root.tag == _TAG + "null"):
-        return Source(root=None, values={}, lines={}, problems=())
+        return YAMLSource(root=None, values={}, lines={}, problems=())
     if not isinstance(root, MappingNode):
         raise ConfigError(
             f"the file holds {_kind(root)} instead of keys with values.",
@@ -56,7 +56,7 @@ def parse(text: str, *, file: Path | str | None = None) -> Source:
             hint="Begin with a block, for example: context: {engine: compressor}",
         )
     values = reader.read(root) or {}
-    return Source(root=root, values=values, lines=reader.lines, problems=tuple(reader.problems))
+    return YAMLSource(root=root, values=values, lines=reader.lines, problems=tuple(reader.problems))
 
 
 def parse_value(text: str, *, key: str) -> Any:

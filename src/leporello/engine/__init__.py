@@ -1,4 +1,4 @@
-"""The contract: what a context engine is. Standard library only, so that anybody can depend on it."""
+"""The contract: what a context engine is. Standard library only, so that any project can depend on it."""
 
 from leporello.engine.base import ContextEngine
 from leporello.engine.fit import call_fitting, fitting, strict_keywords

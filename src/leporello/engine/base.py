@@ -18,6 +18,7 @@ from leporello.events import Event, Sink, log_event
 
 if TYPE_CHECKING:
     from leporello.engine.report import CompactionReport
+    from leporello.messages import Message
 
 _MOST_UNHEARD = 16  # events
 
@@ -73,10 +74,10 @@ class ContextEngine(ABC):
     @abstractmethod
     def compress(
         self,
-        messages: list[dict[str, Any]],
+        messages: list[Message],
         current_tokens: int | None = None,
         focus_topic: str | None = None,
-    ) -> list[dict[str, Any]]:
+    ) -> list[Message]:
         """Return a new, possibly shorter, valid OpenAI-format list; the input stays as it is.
 
         `focus_topic` comes from `/compress <focus>`. An engine may also take `force` and `memory_context`: a host
@@ -90,7 +91,7 @@ class ContextEngine(ABC):
         may read it and propose windows, which the session commits.
         """
 
-    def on_session_end(self, session_id: str, messages: list[dict[str, Any]]) -> None:  # noqa: B027 - the same
+    def on_session_end(self, session_id: str, messages: list[Message]) -> None:  # noqa: B027 - the same
         """End a conversation at a real boundary: exit, reset, expiry."""
 
     def on_session_reset(self) -> None:
@@ -121,7 +122,7 @@ class ContextEngine(ABC):
         """Answer a call of one of this engine's tools with a JSON string."""
         return json.dumps({"error": f"Unknown tool: {name}"})
 
-    def should_compress_preflight(self, messages: list[dict[str, Any]]) -> bool:
+    def should_compress_preflight(self, messages: list[Message]) -> bool:
         """Tell from the messages alone whether to compress before this call; asked once per request."""
         return False
 
@@ -138,7 +139,7 @@ class ContextEngine(ABC):
             "compression_count": self.compression_count,
         }
 
-    def has_content_to_compress(self, messages: list[dict[str, Any]]) -> bool:
+    def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Tell whether a manual compaction could find anything to fold."""
         return True
 
@@ -147,7 +148,7 @@ class ContextEngine(ABC):
         return False
 
     def on_turn_complete(  # noqa: B027 - optional by contract
-        self, messages: list[dict[str, Any]], usage: dict[str, Any] | None = None, **kwargs: Any
+        self, messages: list[Message], usage: dict[str, Any] | None = None, **kwargs: Any
     ) -> None:
         """Take note that a turn is over."""
 

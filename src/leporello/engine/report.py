@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 Status: TypeAlias = Literal["folded", "unchanged", "refused", "fallback"]
+"""What came of a compaction."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""The window that somebody gave an engine, checked where it comes in."""
+"""The window that an engine is given, checked where it comes in."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from leporello.errors import ConfigError, MessageError, ModelError, StoreError
 from leporello.events import CompactionFinished, CompactionStarted, Notice
 from leporello.gateway.bodies import written
 from leporello.gateway.endpoint import Endpoint
-from leporello.gateway.errors import Refused, told
+from leporello.gateway.errors import Refused, public_message
+from leporello.gateway.identity import checked_name
 from leporello.gateway.sse import event as sse_event
-from leporello.gateway.state import checked_name
 from leporello.messages import text_of
 from leporello.messages.visible import one_line
 from leporello.redact import logger
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from leporello.agent import Agent
     from leporello.events import Event
     from leporello.gateway.agents import AgentSession
-    from leporello.gateway.relay import Client
+    from leporello.gateway.client_connection import ClientConnection
+    from leporello.messages import Message
     from leporello.store import ConversationInfo, Store, Stored
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
@@ -45,7 +46,7 @@ _SHOWN: Final = (CompactionStarted, CompactionFinished, Notice)
 
 
 class Speech(BaseModel):
-    """What somebody says in a conversation."""
+    """A message to a conversation."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -70,11 +71,11 @@ class Wish(BaseModel):
 class Speak(Endpoint):
     """POST /v1/sessions/{id}/messages: one turn."""
 
-    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+    async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
         """Say something; answered as JSON, or as events while they happen."""
         name = checked_name(request.path_params["id"])
         speech = await self.read(owner, content, partial(_validated, Speech))
-        message: dict[str, Any] = {"role": "user", "content": speech.content}
+        message: Message = {"role": "user", "content": speech.content}
         if speech.name:
             message["name"] = speech.name
         streams = speech.stream or "text/event-stream" in request.headers.get("accept", "")
@@ -85,13 +86,15 @@ class Speak(Endpoint):
                     await (self._stream if streams else self._whole)(client, name, session, events)
         except ConfigError as error:
             _log.warning("the agent has no model: %s", one_line(str(error)))
-            raise Refused(503, f"the agent has no model: {told(error)}") from error
+            raise Refused(503, f"the agent has no model: {public_message(error)}") from error
         except MessageError as error:
             raise Refused(400, f"content: {error}") from error
         except RecursionError as error:
             raise Refused(400, "content: it is nested too deeply.") from error
 
-    async def _whole(self, client: Client, name: str, session: AgentSession, events: AsyncIterator[Event]) -> None:
+    async def _whole(
+        self, client: ClientConnection, name: str, session: AgentSession, events: AsyncIterator[Event]
+    ) -> None:
         text: list[str] = []
         ended: TurnEnded | None = None
         async for event in events:
@@ -107,7 +110,9 @@ class Speak(Endpoint):
         result = await session.call(partial(_result, name=name, content="".join(text), ended=ended))
         await client.answer(200, JSON, written(result))
 
-    async def _stream(self, client: Client, name: str, session: AgentSession, events: AsyncIterator[Event]) -> None:
+    async def _stream(
+        self, client: ClientConnection, name: str, session: AgentSession, events: AsyncIterator[Event]
+    ) -> None:
         await client.start(200, SSE)
         text: list[str] = []
         async for event in events:
@@ -128,7 +133,7 @@ class Speak(Endpoint):
 class Listing(Endpoint):
     """GET /v1/sessions: the conversations of a key, the newest first."""
 
-    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+    async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
         """List them."""
         limit = _number(request, "limit", 100, 1, MOST_LISTED)
         offset = _number(request, "offset", 0, 0, 2**31)
@@ -140,16 +145,16 @@ class Listing(Endpoint):
 class Show(Endpoint):
     """GET /v1/sessions/{id}: one conversation, and where it stands."""
 
-    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+    async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
         """Describe it."""
         info = await _info(self, request, owner)
         await client.answer(200, JSON, written(described(info)))
 
 
-class History(Endpoint):
+class ShowMessages(Endpoint):
     """GET /v1/sessions/{id}/messages: what was said, word by word."""
 
-    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+    async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
         """Return stored messages, oldest first, behind `after`."""
         info = await _info(self, request, owner)
         limit = _number(request, "limit", 100, 1, MOST_LISTED)
@@ -160,7 +165,7 @@ class History(Endpoint):
 class Compress(Endpoint):
     """POST /v1/sessions/{id}/compress: fold now."""
 
-    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+    async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
         """Fold, guided by a focus, and report."""
         info = await _info(self, request, owner)
         wish = await self.read(owner, content or b"{}", partial(_validated, Wish))
@@ -172,7 +177,7 @@ class Compress(Endpoint):
 class Reset(Endpoint):
     """POST /v1/sessions/{id}/reset: end this conversation and begin another."""
 
-    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+    async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
         """End it properly; the answer names the new one."""
         info = await _info(self, request, owner)
         async with self.state.agents.session(owner, info.key) as session:
@@ -184,7 +189,7 @@ class Reset(Endpoint):
 class Export(Endpoint):
     """GET /v1/sessions/{id}/export: everything that is stored of a conversation, as JSON lines."""
 
-    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+    async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
         """Write it line by line."""
         info = await _info(self, request, owner)
         lines = self.state.store.export(info.key, owner=owner)
@@ -197,11 +202,10 @@ class Export(Endpoint):
 class Delete(Endpoint):
     """DELETE /v1/sessions/{id}: delete a conversation and everything in it."""
 
-    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+    async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
         """Delete it; a tombstone stays."""
         info = await _info(self, request, owner)
-        await self.state.agents.end(owner, info.key)
-        await self.state.clients.forget(owner, info.key)
+        await self.state.forget(owner, info.key)
         deletion = await self.compute(owner, partial(self.state.store.delete, info.key, owner=owner))
         await client.answer(200, JSON, written({"id": info.key, "messages": deletion.messages}))
 
@@ -243,7 +247,7 @@ def _result(agent: Agent, *, name: str, content: str, ended: TurnEnded | None) -
         "requests": ended.requests if ended else 0,
         "stored": not session.unstored,
         "usage": asdict(session.usage()),
-        **({"error": {"type": _failure(error).type, "message": told(error)}} if error else {}),
+        **({"error": {"type": _failure(error).type, "message": public_message(error)}} if error else {}),
     }
 
 
@@ -262,7 +266,7 @@ def _shown(event: Event) -> tuple[str, dict[str, Any]] | None:
 
 def _failure(error: Exception) -> Refused:
     """Return the answer for a turn that failed; the message itself is stored."""
-    said = f"the message is stored, but the model did not answer: {told(error)}"
+    said = f"the message is stored, but the model did not answer: {public_message(error)}"
     if isinstance(error, ModelError) and error.retryable:
         return Refused(503, said, retry_after=round(error.retry_after or 5))
     return Refused(503 if isinstance(error, StoreError) else 502, said)

@@ -11,10 +11,11 @@ import json
 import math
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from leporello.gateway.decompression import decompressed, is_compressed
 from leporello.gateway.errors import Refused
 from leporello.gateway.sliced_json import SlicedDecoder
+from leporello.messages.listed_message import raw_calls
 from leporello.messages.pieces import json_pieces
-from leporello.store.reconcile.seen import raw_calls
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +36,8 @@ _TOO_DEEP: Final = "it is nested too deeply"
 
 
 async def read_body(request: Request, limits: GatewayLimits, slot: Slot) -> bytes:
-    """Return the whole body; one that is too long is refused as soon as that is known, and so is one that dawdles."""
+    """Return the whole body, decompressed; Refused when it is too long, too slow, or in an unknown encoding."""
+    is_compressed(request.headers.get("content-encoding", ""))  # an unknown encoding is refused before the body is read
     check_length(request.headers, limits)
     pieces, length = [], 0
     try:
@@ -48,11 +50,16 @@ async def read_body(request: Request, limits: GatewayLimits, slot: Slot) -> byte
                 pieces.append(piece)
     except TimeoutError as error:
         raise Refused(408, f"the body did not arrive within {limits.seconds:g} s.") from error
-    return b"".join(pieces)
+    content, encoding = b"".join(pieces), request.headers.get("content-encoding", "")
+    if not is_compressed(encoding):
+        return content
+    content = await asyncio.to_thread(decompressed, content, encoding, most=limits.body_bytes)
+    slot.hold(len(content))
+    return content
 
 
 def check_length(headers: Mapping[str, str], limits: GatewayLimits) -> None:
-    """Refuse a body of which the headers say that it cannot be read."""
+    """Refuse a body by the length in the headers."""
     if "content-length" in headers and "transfer-encoding" in headers:
         raise Refused(400, "a body has a length or comes in chunks, not both.")
     announced = headers.get("content-length", "0")
@@ -61,7 +68,7 @@ def check_length(headers: Mapping[str, str], limits: GatewayLimits) -> None:
 
 
 def parsed(content: bytes, limits: GatewayLimits) -> dict[str, Any]:
-    """Read a body that must be a JSON object."""
+    """Parse a body, which must be a JSON object."""
     if has_more_values(content, limits.values):
         raise _too_many(limits)
     decoder = json.JSONDecoder if len(content) <= _AT_ONCE else SlicedDecoder
@@ -80,7 +87,7 @@ def parsed(content: bytes, limits: GatewayLimits) -> dict[str, Any]:
 
 
 def check_count(messages: list[Any], limits: GatewayLimits) -> None:
-    """Refuse a history that is too long to be worked through, or whose calls hold too much."""
+    """Refuse a history with too many messages, or with too many values in the arguments of a call."""
     if len(messages) > limits.messages:
         raise Refused(
             413,
@@ -98,7 +105,7 @@ def check_count(messages: list[Any], limits: GatewayLimits) -> None:
 
 
 def written(body: Any) -> bytes:
-    """Write a body; what is no character stays the escape that it came as."""
+    """Return a body as JSON; invalid characters stay escaped."""
     try:
         return b"".join(piece.encode() for piece in json_pieces(body))
     except UnicodeEncodeError:
@@ -106,9 +113,9 @@ def written(body: Any) -> bytes:
 
 
 def has_more_values(content: bytes, most: int) -> bool:
-    """Tell whether JSON holds more values than so many, without making them: each takes far more than its bytes.
+    """Tell whether JSON has more values than `most`, without parsing it, as each value takes far more than its bytes.
 
-    Commas and opening brackets are counted, those in texts aside.
+    Commas and opening brackets outside of texts are counted.
     """
     if sum(map(content.count, (b",", b"[", b"{"))) <= most:  # those inside of texts are counted here too
         return False
@@ -136,7 +143,7 @@ def _too_long(limits: GatewayLimits) -> Refused:
 
 
 class _UnusableError(ValueError):
-    """JSON that two readers may understand in two ways, or that takes too long to read."""
+    """JSON that two parsers may read in two ways, or that takes too long to parse."""
 
 
 def _no_number(text: str) -> NoReturn:
@@ -162,7 +169,7 @@ def _finite(text: str) -> float:
 
 
 def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object; one in which a name stands twice would be read differently by different readers."""
+    """Return an object; raises for a name that occurs twice, which parsers read in different ways."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise _UnusableError("a name stands twice in the same object")

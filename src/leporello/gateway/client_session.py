@@ -1,7 +1,7 @@
-"""One branch of a conversation of a client that sends its whole history each time.
+"""The session of a client that sends its whole history each time, on one branch of its conversation.
 
-It is the same conversation as that of every session (`leporello.session.conversation`); its calls are made in one
-thread (`leporello.gateway.worker`).
+It uses `leporello.session.conversation` as `Session` does; all calls on it are made in one thread
+(`leporello.session.worker`).
 """
 
 from __future__ import annotations
@@ -14,24 +14,25 @@ from typing import TYPE_CHECKING, Any
 from leporello.errors import StoreError
 from leporello.llm.errors import classify
 from leporello.messages import fingerprint, last_speaker, leading_systems, role_of, tool_calls_of
-from leporello.session import rewriting
-from leporello.session.dialects import requests_in
+from leporello.session import alignment
+from leporello.session.dialects import converter_of
 from leporello.session.factory import switched
+from leporello.store import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from leporello.messages import Message
-    from leporello.session.answers import Answered
-    from leporello.session.factory import Opened
+    from leporello.session.answers import ModelAnswer
+    from leporello.session.factory import OpenedSession
     from leporello.session.window import Entry
 
 
 @dataclass(frozen=True, kw_only=True)
 class Added:
-    """Messages that are new, and the hashes that the client's list is known by then.
+    """New messages, and the hashes of the history that ends with them.
 
-    `listed` is what stands before them in a list that the client may have changed; None when it has not.
+    `listed` are the messages before them in a history that the client has changed; None when it has not.
     """
 
     new: Sequence[Message]
@@ -40,21 +41,22 @@ class Added:
 
 
 class ClientSession:
-    """Takes what is new, says what to send, records what was answered."""
+    """Adds the new messages, makes the folded request, and records the answer."""
 
-    def __init__(self, opened: Opened, *, with_tools: bool = False) -> None:
-        self.with_tools = with_tools
-        """Whether the model may use the tools of the engine; the client does not see that it does."""
+    def __init__(self, opened: OpenedSession, *, with_tools: bool = False) -> None:
         self._opened = opened
         self._conversation = opened.conversation
-        self._conversation.engine.offers_tools = with_tools
-        self._requests = requests_in(opened.conversation.dialect)
+        self._allows_tools = with_tools
+        self.with_tools = False
+        """Whether the model may call tools of the engine; the client does not see these calls."""
+        self._offer_tools(with_tools)
+        self._converter = converter_of(opened.conversation.dialect)
         self._conversation.begin()
 
     @property
     def branch(self) -> int:
-        """The branch that it is on."""
-        return self._conversation.branch.number or 1
+        """The number of the branch."""
+        return self._conversation.branch.number or ROOT
 
     @property
     def context_length(self) -> int:
@@ -63,28 +65,33 @@ class ClientSession:
 
     @property
     def folds(self) -> int:
-        """How often the conversation was folded."""
+        """How often the conversation was folded, on any of its branches; requests are rebuilt from then on."""
         return self._conversation.accounts.conversation.compactions
 
+    @property
+    def tip(self) -> str | None:
+        """The id of the message behind which the next one is stored."""
+        return self._conversation.persistence.tip
+
     def stand_behind(self, id_: str) -> bool:
-        """Be ready to go on behind a message; False when something else was said there meanwhile, on this branch."""
-        conversation = self._conversation
-        persistence = conversation.persistence
-        if persistence.tip != id_:
-            if persistence.tip is not None:
-                conversation.follow(persistence.load(), "another process went on with the conversation")
-            newest = conversation.branch.store.newest(conversation.id, **conversation.branch.here) or ""
-            if newest != id_:
-                return False
-            persistence.tip = id_
+        """Make a message the tip; False when the branch has another one."""
+        branch = self._conversation.branch
+        if (branch.store.newest(branch.conversation, **branch.here) or "") != id_:
+            return False
+        self._conversation.persistence.tip = id_
         return True
 
-    def follow(self, listed: Sequence[Message]) -> None:
-        """Take over what the client changed in the part of its list that is stored."""
-        rewriting.follow(self._conversation, listed)
+    def align(self, listed: Sequence[Message]) -> None:
+        """Change the window to the client's changed history."""
+        alignment.align(self._conversation, listed)
 
-    def set_up(self, model: str, systems: Sequence[Message]) -> None:
-        """Go on with this model and this system prompt."""
+    def drop_notes(self, listed: Sequence[Message]) -> None:
+        """Remove the system messages between others that the client's history no longer has."""
+        alignment.drop_notes(self._conversation, listed)
+
+    def set_up(self, model: str, systems: Sequence[Message], *, aside: bool = False) -> None:
+        """Go on with this model and this system prompt; what is asked aside gets no tools of the engine."""
+        self._offer_tools(self._allows_tools and not aside)
         if model != self._conversation.route.model:
             route, self._conversation.caching = switched(self._opened, model, None, None, None)
             self._conversation.switch_model(route)
@@ -93,33 +100,42 @@ class ClientSession:
             self._conversation.replace_system_messages(systems)
         self._check_stored("the conversation cannot be stored at the moment.", "Nothing was sent; try again.")
 
-    def add(self, added: Added) -> None:
-        """Store what is new.
+    def _offer_tools(self, offered: bool) -> None:
+        engine = self._conversation.engine
+        engine.offers_tools = offered
+        self.with_tools = offered and bool(engine.merged_tools([])[1])
 
-        Raises StoreError when it could not be stored: nothing may be sent then, and the session is to be abandoned.
+    def add(self, added: Added) -> None:
+        """Store new messages.
+
+        Raises StoreError when that failed: nothing may be sent then, and the session must be abandoned.
         """
         new = self._without_answered(added.new[self._heard_systems(added.new) :])
         if added.listed is None:
             self._conversation.add(new, added.known)
         else:
-            rewriting.add(self._conversation, added.listed, new, added.known)
+            alignment.add(self._conversation, added.listed, new, added.known)
         self._check_stored("the conversation cannot be stored at the moment.", "Nothing was sent; try again.")
 
-    def request(self, tools: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-        """Return the folded request; None when the client's own can be sent."""
+    def request(self, tools: Sequence[dict[str, Any]], marked: Sequence[Any] = ()) -> dict[str, Any] | None:
+        """Return the folded request, marked for the cache if `marked` is; None when the client's own can be sent."""
         self._conversation.request(tools)
         if not self.folds and not self.with_tools:
+            window = self._conversation.window
+            window.rewritten = len(window)  # nothing of it is new to the provider next time
             return None
-        request = self._requests.request(self._conversation)
+        caching, dialect = self._conversation.caching, self._conversation.dialect
+        self._conversation.caching = caching.with_marks_of(marked, dialect=dialect)
+        conversation, converter = self._conversation, self._converter
+        request = conversation.openai_request() if converter is None else converter.request(conversation)
         if self.with_tools:
             return request
         return {key: value for key, value in request.items() if key != "tools"}  # those of the client stay as they are
 
-    def record(self, answer: Answered, known: Sequence[bytes]) -> bool:
-        """Take the model's answer; tells whether the client must see it.
+    def record(self, answer: ModelAnswer, known: Sequence[bytes]) -> bool:
+        """Store the model's answer; False if it calls engine tools only, which are answered by now.
 
-        It need not see one whose calls were all for the engine, which has answered them by now. Raises StoreError when
-        it could not be stored: the client must not get it then, and the session is to be abandoned.
+        Raises StoreError when it could not be stored: the client must not get it, and the session must be abandoned.
         """
         conversation = self._conversation
         owned = conversation.tools.owned
@@ -133,32 +149,37 @@ class ClientSession:
         return visible
 
     def take_head(self) -> None:
-        """Let the conversation be resumed on this branch."""
+        """Make this branch the head of the conversation."""
         branch = self._conversation.branch
         self._conversation.attempt(partial(branch.store.set_head, branch.conversation, self.branch, owner=branch.owner))
 
     def refused(
-        self, status: int, body: bytes, headers: Mapping[str, str], tools: Sequence[dict[str, Any]]
+        self,
+        status: int,
+        body: bytes,
+        headers: Mapping[str, str],
+        tools: Sequence[dict[str, Any]],
+        marked: Sequence[Any] = (),
     ) -> dict[str, Any] | None:
-        """Take a refusal of the provider; returns the request to send instead when the input was too long."""
+        """Record an error of the provider; returns a shorter request to send when the input was too long."""
         error = classify(status=status, body=body, headers=headers, provider=self._conversation.route.provider)
-        return self.request(tools) if self._conversation.recover(error) else None
+        return self.request(tools, marked) if self._conversation.recover(error) else None
 
     def failed(self, why: str, known: Sequence[bytes] = ()) -> None:
-        """Take note that no answer came; the same request is known by these hashes when it comes again."""
+        """Record that no answer came, with the hashes by which the same request is recognised when it is sent again."""
         conversation = self._conversation
-        conversation.unanswered(why)
+        conversation.request_failed(why)
         said = next((entry for entry in reversed(conversation.window.entries) if entry.role != "assistant"), None)
         if known and said is not None and said.id is not None:
             conversation.attempt(self._remember, said.id, known)
 
     def close(self) -> None:
-        """End the conversation properly; its next message resumes it."""
+        """Store what is not stored yet, and end the engine's session."""
         self._conversation.end()
         self._opened.close()
 
     def abandon(self) -> None:
-        """Let go of everything, without storing what is not stored."""
+        """Close the session without storing anything."""
         self._opened.close()
 
     def _remember(self, id_: str, known: Sequence[bytes]) -> None:
@@ -166,16 +187,16 @@ class ClientSession:
         branch.store.remember(branch.conversation, id_, known, owner=branch.owner)
 
     def _without_answered(self, new: Sequence[Message]) -> Sequence[Message]:
-        """Leave out results for calls that the engine has answered: a client knows no such tool."""
+        """Leave out results of calls that the engine has answered already."""
         messages = self._conversation.window.messages
         results = takewhile(lambda message: role_of(message) == "tool", reversed(messages))
-        answered = {message.get("tool_call_id") for message in results}
+        answered = [message.get("tool_call_id") for message in results]  # a client may send anything as an id
         return [one for one in new if role_of(one) != "tool" or one.get("tool_call_id") not in answered]
 
     def _heard_systems(self, new: Sequence[Message]) -> int:
-        """Return how many system messages at the front of new ones stand at the end of the window already.
+        """Return how many leading system messages of new ones are at the end of the window already.
 
-        They have no hash, so those behind the last known message come again when an answer is asked for again.
+        They have no hash, so those behind the last known message are new again when a request is repeated.
         """
         window = self._conversation.window
         end = _spoken(_said(window.entries[max(window.systems(), last_speaker(window.messages) + 1) :]))
@@ -184,12 +205,12 @@ class ClientSession:
         return same.index(False) if False in same else len(same)
 
     def _check_stored(self, problem: str, hint: str) -> None:
-        if self._conversation.persistence.waiting:
+        if self._conversation.persistence.unstored:
             raise StoreError(problem, hint=hint)
 
 
 def _said(entries: Sequence[Entry]) -> list[Message]:
-    """Return entries as they were said: a compaction may have written its note behind a system message."""
+    """Return the original messages of entries: a compaction may have added its note to a system message."""
     return [entry.sources[0].message if entry.sources else entry.message for entry in entries]
 
 

@@ -1,4 +1,4 @@
-"""A provider on this machine for trying the gateway: it repeats what it is told, and needs no key."""
+"""A provider on this machine for trying the gateway: it echoes messages, and needs no key."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ WINDOW: Final = 16_000
 @contextmanager
 def demonstration(config: Config) -> Iterator[Config]:
     """Run the provider, and return a configuration whose models are all served by it."""
-    with ModelServer(window=WINDOW, accepts_key=_anybody) as server:
-        yield _leading_to(server, config)
+    with ModelServer(window=WINDOW, accepts_key=_accepts_any_key) as server:
+        yield _config_for(server, config)
 
 
-def _anybody(key: str) -> bool:
+def _accepts_any_key(key: str) -> bool:
     return True
 
 
-def _leading_to(server: ModelServer, config: Config) -> Config:
+def _config_for(server: ModelServer, config: Config) -> Config:
     upstreams = config.gateway.upstreams
     keyless: dict[str, Any] = {"api_key_env": None}
     changed = {

@@ -1,17 +1,27 @@
-"""What the two drop-in endpoints differ in."""
+"""The differences between the three APIs of the drop-in endpoints, one class for each."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+import json
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
 
+from leporello.caching import without_markers
 from leporello.errors import MessageError
 from leporello.gateway.bodies import written
 from leporello.gateway.errors import Refused
-from leporello.messages import from_anthropic
+from leporello.gateway.response_ids import known_as, noted
+from leporello.messages import anthropic_request, from_anthropic
+from leporello.messages.responses import from_responses, kind_of, settled, to_responses
+from leporello.messages.responses.items import ADDITIONAL_TOOLS
+from leporello.messages.types import SYSTEM_ROLES
+from leporello.messages.values import is_private
+from leporello.session.responses_stream import ENDS, ERROR
 
 if TYPE_CHECKING:
-    from leporello.messages import Message
+    from leporello.messages import Dialect, Message
+    from leporello.session.answers import ModelAnswer
 
 Body = dict[str, Any]
 _INCLUDE_USAGE: Final = b'"stream_options":{"include_usage":true},'
@@ -19,33 +29,64 @@ _INCLUDE_USAGE: Final = b'"stream_options":{"include_usage":true},'
 
 @dataclass(frozen=True, kw_only=True)
 class Outgoing:
-    """A request as it goes to the provider; `counted` when it asks for a count that the client did not ask for."""
+    """A request for the provider; `counted` when it asks for usage that the client did not ask for."""
 
     content: bytes
     counted: bool = False
 
 
-class Dialect(Protocol):
-    """One provider's way of asking for an answer."""
+class WireFormat(ABC):
+    """One API: where the conversation is in a request, and how a folded one is put in its place."""
 
-    name: str
+    name: Dialect
     path: str
-    """Where answers are asked for, behind the provider's base_url."""
+    """The path of the endpoint, behind the provider's base_url."""
+    fails_inside = False
+    """Whether an answer with a good status may have an error in it."""
+    keep_alive = b""
+    """The event that keeps the connection of a waiting client alive; b"" if its clients need none."""
 
+    @abstractmethod
     def messages(self, body: Body) -> list[Message]:
-        """Return the conversation of a request in OpenAI's format; Refused when there is none to be found."""
+        """Return the conversation of a request in OpenAI's format; Refused when there is none."""
 
+    @abstractmethod
+    def request(self, messages: list[Message]) -> Body:
+        """Return the part of a request that has the conversation."""
+
+    @abstractmethod
     def folded(self, body: Body, request: Body) -> Body:
-        """Return the client's request with another conversation in it."""
+        """Return the client's request with this conversation in it."""
 
     def counted(self, body: Body, content: bytes) -> Outgoing:
-        """Return a request, with the bytes it came in, so that its answer tells how long the input was."""
+        """Return a request that asks for usage; `content` are the bytes of `body`."""
+        return Outgoing(content=content)
+
+    def is_opening(self, event: Any) -> bool:
+        """Tell whether an event only announces an answer."""
+        return False
+
+    def refusal(self, answer: Any) -> Body | None:
+        """Return the error in an answer, or in one of its events; None without one."""
+        return None
+
+    def failure(self, error: Body) -> bytes:
+        """Return the event for an error after the answer has begun."""
+        return b""
+
+    def recorded(self, answer: ModelAnswer, body: Body) -> ModelAnswer:
+        """Return an answer as it is stored."""
+        return answer
+
+    def names(self, answer: ModelAnswer, body: Body, owner: str) -> list[bytes]:
+        """Return the hashes of the ids by which later requests may refer to an answer."""
+        return []
 
 
-class OpenAI:
+class OpenAI(WireFormat):
     """Chat completions."""
 
-    name = "openai"
+    name: Dialect = "openai"
     path = "/chat/completions"
 
     def messages(self, body: Body) -> list[Message]:
@@ -55,12 +96,16 @@ class OpenAI:
             raise Refused(400, "messages: a list of messages is required, each with a role.")
         return messages
 
+    def request(self, messages: list[Message]) -> Body:
+        """Return the messages, without private notes."""
+        return {"messages": [{k: v for k, v in message.items() if not is_private(k)} for message in messages]}
+
     def folded(self, body: Body, request: Body) -> Body:
         """Replace the messages."""
         return {**body, **request}
 
     def counted(self, body: Body, content: bytes) -> Outgoing:
-        """Ask for the usage of a streamed answer; every other byte stays as it came."""
+        """Ask for the usage of a streamed answer; all other bytes stay as they came."""
         if body.get("stream") is not True:
             return Outgoing(content=content)
         options = body.get("stream_options")
@@ -74,10 +119,10 @@ class OpenAI:
         return Outgoing(content=written(asked), counted=True)
 
 
-class Anthropic:
+class Anthropic(WireFormat):
     """Anthropic's messages."""
 
-    name = "anthropic"
+    name: Dialect = "anthropic"
     path = "/v1/messages"
 
     def messages(self, body: Body) -> list[Message]:
@@ -87,15 +132,94 @@ class Anthropic:
         except MessageError as error:
             raise Refused(400, str(error)) from error
 
+    def request(self, messages: list[Message]) -> Body:
+        """Return system prompt and messages."""
+        return anthropic_request(without_markers(messages))
+
     def folded(self, body: Body, request: Body) -> Body:
-        """Replace system prompt and messages; a mark on the whole request would be one too many beside theirs."""
+        """Replace system prompt and messages; a cache mark on the whole request is removed, as those have marks."""
         rest = {key: value for key, value in body.items() if key not in ("system", "cache_control")}
         return {**rest, **request}
 
-    def counted(self, body: Body, content: bytes) -> Outgoing:
-        """Leave the request as it is: its answer always tells."""
-        return Outgoing(content=content)
+
+class Responses(WireFormat):
+    """OpenAI's Responses API."""
+
+    name = "responses"
+    path = "/responses"
+    fails_inside = True
+    keep_alive = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
+
+    def messages(self, body: Body) -> list[Message]:
+        """Return the conversation, the instructions in front; none where a prompt of the provider's is all there is."""
+        if body.get("input") is None and body.get("prompt"):
+            return []
+        try:
+            return from_responses(body)
+        except MessageError as error:
+            raise Refused(400, str(error)) from error
+
+    def request(self, messages: list[Message]) -> Body:
+        """Return instructions and items."""
+        request = to_responses(messages)
+        return {**request, "input": settled(request["input"])}
+
+    def folded(self, body: Body, request: Body) -> Body:
+        """Replace the input; what an engine added to the instructions becomes a developer message in it."""
+        given, now = body.get("instructions"), request.get("instructions")
+        items = request["input"]
+        if isinstance(now, str) and now != given:
+            added = now.removeprefix(given if isinstance(given, str) else "").strip()
+            at = next((at for at, item in enumerate(items) if item.get("role") not in SYSTEM_ROLES), len(items))
+            items = [*items[:at], {"type": "message", "role": "developer", "content": added}, *items[at:]]
+        tools = {"tools": request["tools"]} if "tools" in request else {}
+        return {**body, **tools, "input": items}
+
+    def is_opening(self, event: Any) -> bool:
+        """Tell whether a response was only announced."""
+        return not isinstance(event, dict) or event.get("type") in _ANNOUNCED
+
+    def refusal(self, answer: Any) -> Body | None:
+        """Return the error of a response that failed."""
+        if not isinstance(answer, dict):
+            return None
+        if answer.get("type") == ERROR:
+            return {"error": answer.get("error") or answer}
+        response = answer.get("response") if answer.get("type") in ENDS else answer
+        if not isinstance(response, dict) or response.get("status") != "failed":
+            return None
+        return {"error": response["error"]} if isinstance(response.get("error"), dict) else None
+
+    def failure(self, error: Body) -> bytes:
+        """Return the event of a response that failed."""
+        told = {"code": error.get("code") or error.get("type") or "server_error", "message": error.get("message") or ""}
+        response: Body = {"id": "", "object": "response", "status": "failed", "error": told, "output": []}
+        data = json.dumps({"type": "response.failed", "response": response, "sequence_number": 0})
+        return f"event: response.failed\ndata: {data}\n\n".encode()
+
+    def recorded(self, answer: ModelAnswer, body: Body) -> ModelAnswer:
+        """Return the answer with the provider's fields of the response, unless the client asked not to store it."""
+        return replace(answer, message=noted(answer, body)) if is_kept(body) else answer
+
+    def names(self, answer: ModelAnswer, body: Body, owner: str) -> list[bytes]:
+        """Return the hashes of the ids of the response and of its items."""
+        return known_as(answer, owner) if is_kept(body) else []
 
 
+_ANNOUNCED: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
+
+
+def is_kept(body: Body) -> bool:
+    """Tell whether later requests may refer to a response: `store` is true unless the client says otherwise."""
+    return body.get("store") is not False
+
+
+def has_additional_tools(body: Body) -> bool:
+    """Tell whether a request of the Responses API brings its tools among the items of its input, as Codex does."""
+    items = body.get("input")
+    return isinstance(items, list) and any(kind_of(item) == ADDITIONAL_TOOLS for item in items)
+
+
+RESPONSES: Final = Responses()
 OPENAI: Final = OpenAI()
 ANTHROPIC: Final = Anthropic()

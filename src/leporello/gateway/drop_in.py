@@ -7,71 +7,127 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from leporello.gateway.bodies import check_count
+from leporello.gateway.client_request import ClientRequest
 from leporello.gateway.endpoint import Endpoint
-from leporello.gateway.exchange import SESSION, Exchange, Sent, pass_refusal
+from leporello.gateway.errors import Refused
+from leporello.gateway.exchange import Exchange, pass_refusal
 from leporello.gateway.history import parse
-from leporello.gateway.state import checked_name
+from leporello.gateway.identity import identity_of
+from leporello.gateway.keep_alive import KeepAliveConnection
+from leporello.gateway.paths import provider_path, query_of
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-    from leporello.gateway.dialects import Dialect
-    from leporello.gateway.history import History
-    from leporello.gateway.relay import Client
+    from leporello.gateway.client_connection import ClientConnection
+    from leporello.gateway.dialects import WireFormat
+    from leporello.gateway.reply import Reply
     from leporello.gateway.state import State
-    from leporello.gateway.upstream import Reply, Upstream
+    from leporello.gateway.upstream import Upstream
 
 
 class DropIn(Endpoint):
-    """Where answers are asked for: `/v1/chat/completions` or `/v1/messages`."""
+    """`/v1/chat/completions`, `/v1/messages` or `/v1/responses`: one turn of a conversation."""
 
-    def __init__(self, state: State, dialect: Dialect) -> None:
+    def __init__(self, state: State, dialect: WireFormat) -> None:
         super().__init__(state)
         self.dialect = dialect.name
-        self._dialect = dialect
+        self.wire_format = dialect
 
-    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
-        """Serve one turn of a conversation."""
-        state, dialect = self.state, self._dialect
-        upstream = state.upstreams[dialect.name]
-        name = checked_name(request.headers[SESSION]) if SESSION in request.headers else ""
-        body, history = await self.read(owner, content, partial(self._parsed, owner=owner, name=name))
-        if not history.hashes or not history.is_readable:  # the provider may know what to do with it
-            reply = await upstream.send(dialect.path, content, request.headers, request.url.query)
+    async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
+        """Serve one turn of a conversation; what cannot be stored is passed on."""
+        asked = await self.parse(request, owner, content)
+        if not asked.is_kept:
+            upstream = self.state.upstreams[self.dialect]
+            reply = await upstream.send(self.wire_format.path, asked.content, asked.headers, asked.query)
             await pass_on(upstream, reply, client)
-            return
-        sent = Sent(content=content, body=body, headers=request.headers, query=request.url.query, history=history)
-        claim = await state.clients.claim(history, owner=owner, dialect=dialect.name, name=name, model=sent.model)
-        release = state.releaser(claim.client, sent.model)
+        elif self.wire_format.keep_alive and asked.body.get("stream") is True:
+            await self._exchange_with_keep_alive(asked, client, owner)
+        else:
+            await self._exchange(asked, client, owner)
+
+    async def parse(self, request: Request, owner: str, content: bytes) -> ClientRequest:
+        """Parse a request."""
+        return await self.read(owner, content, partial(self.parsed, request=request, content=content, owner=owner))
+
+    def parsed(self, body: dict[str, Any], request: Request, content: bytes, owner: str) -> ClientRequest:
+        """Return a request whose body is read."""
+        messages = self.wire_format.messages(body)
+        check_count(messages, self.state.settings.limits)
+        identity = identity_of(request.headers)
+        return ClientRequest(
+            content=content,
+            body=body,
+            headers=request.headers,
+            query=query_of(request.scope),
+            identity=identity,
+            history=parse(messages, owner=owner, dialect=self.dialect, name=identity.name),
+        )
+
+    async def _exchange_with_keep_alive(self, asked: ClientRequest, client: ClientConnection, owner: str) -> None:
+        """Serve a turn, and send events that keep the connection alive until the answer begins."""
+        connection = KeepAliveConnection(client, self.wire_format)
         try:
-            await Exchange(sent, dialect=dialect, upstream=upstream, claim=claim, caller=client, release=release).run()
+            async with connection.waiting():
+                await self._exchange(asked, connection, owner)
+        except Refused as refused:
+            if not connection.begun:
+                raise
+            await connection.refuse(refused)
+
+    async def _exchange(self, asked: ClientRequest, client: ClientConnection, owner: str) -> None:
+        state, dialect = self.state, self.wire_format
+        claim = await state.clients.claim(
+            asked.history,
+            owner=owner,
+            dialect=dialect.name,
+            name=asked.identity.name,
+            model=asked.model,
+            found=asked.found,
+            head=not asked.is_aside,
+        )
+        release = state.releaser(claim.session, asked.model)
+        upstream = state.upstreams[dialect.name]
+        try:
+            await Exchange(asked, dialect=dialect, upstream=upstream, claim=claim, caller=client, release=release).run()
         finally:
             release()
 
-    def _parsed(self, body: dict[str, Any], owner: str, name: str) -> tuple[dict[str, Any], History]:
-        messages = self._dialect.messages(body)
-        check_count(messages, self.state.settings.limits)
-        return body, parse(messages, owner=owner, dialect=self.dialect, name=name)
-
 
 class PassThrough(Endpoint):
-    """Whatever else a client asks its provider: passed on as it is, and so is the answer."""
+    """Other requests of a client to its provider: passed on unchanged, as is the answer."""
 
-    def __init__(self, state: State, dialect: Dialect, path: str) -> None:
+    def __init__(self, state: State, dialect: WireFormat) -> None:
         super().__init__(state)
         self.dialect = dialect.name
-        self._path = path
 
-    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
+    async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
         """Pass the request on."""
         upstream = self.state.upstreams[self.dialect]
+        path = provider_path(request.scope, self.dialect)
+        if path is None:
+            raise Refused(400, "the path holds an id that is none: letters, digits and . _ : @ ~ = - make one.")
         sent = content if request.method == "POST" else None
-        reply = await upstream.send(self._path, sent, request.headers, request.url.query, request.method)
+        reply = await upstream.send(path, sent, request.headers, query_of(request.scope), request.method)
         await pass_on(upstream, reply, client)
 
 
-async def pass_on(upstream: Upstream, reply: Reply, client: Client) -> None:
-    """Pass an answer on as it comes; of a refusal, what a client may know."""
+class OfAccount(PassThrough):
+    """Files and batches, which belong to a provider's account: only for clients with accounts of their own."""
+
+    async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
+        """Pass the request on, unless all clients share the gateway's account."""
+        if self.state.keys and not self.state.upstreams[self.dialect].with_client_key:
+            raise Refused(
+                403,
+                "files and batches belong to the account of the gateway, which its clients share. They are served "
+                f"where clients have accounts of their own (gateway.upstreams.{self.dialect}.pass_client_key: always).",
+            )
+        await super().serve(request, client, owner, content)
+
+
+async def pass_on(upstream: Upstream, reply: Reply, client: ClientConnection) -> None:
+    """Pass an answer on as it comes; an error without what clients may not see."""
     async with aclosing(reply):
         if not reply.is_success:
             await pass_refusal(upstream, reply, await reply.read(), client, reply.passed_back())

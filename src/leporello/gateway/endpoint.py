@@ -1,4 +1,4 @@
-"""Lets requests in: checks the key, the size, and how many others run; and answers what is wrong."""
+"""The base class of routes: checks the key, the number of running requests and the body, and answers errors."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from starlette.requests import ClientDisconnect, Request
 
 from leporello.errors import LeporelloError
 from leporello.gateway.bodies import SMALL, parsed, read_body, written
-from leporello.gateway.errors import Refused, told
-from leporello.gateway.relay import Client
+from leporello.gateway.client_connection import ClientConnection
+from leporello.gateway.errors import Refused, public_message
 from leporello.messages.visible import one_line
 from leporello.redact import logger
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
     from leporello.gateway.state import State
+    from leporello.messages import Dialect
 
 
 T = TypeVar("T")
@@ -29,17 +30,17 @@ _log = logger("leporello.gateway")
 
 
 class Endpoint(ABC):
-    """One route; what is behind it is `serve`."""
+    """One route; subclasses implement `serve`."""
 
-    dialect = "openai"
-    """Whose words an error is told in."""
+    dialect: Dialect = "openai"
+    """The dialect of error messages."""
 
     def __init__(self, state: State) -> None:
         self.state = state
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
-        request, client = Request(scope, receive), Client(receive, send)
+        request, client = Request(scope, receive), ClientConnection(receive, send)
         started = time.monotonic()
         try:
             owner = self.state.owner(request.headers)
@@ -50,22 +51,22 @@ class Endpoint(ABC):
             await refuse(client, refused, self.dialect)
         except LeporelloError as error:
             _log.warning("a request failed: %s", one_line(str(error)))
-            await refuse(client, Refused(503, told(error), retry_after=5), self.dialect)
+            await refuse(client, Refused(503, public_message(error), retry_after=5), self.dialect)
         except ClientDisconnect:
             return
         finally:
             self.state.metrics.answered(type(self).__name__, client.status, time.monotonic() - started)
 
     @abstractmethod
-    async def serve(self, request: Request, client: Client, owner: str, content: bytes) -> None:
-        """Answer a request that may be answered; Refused says why it is not."""
+    async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
+        """Answer a request; raise Refused to answer with an error."""
 
     async def compute(self, owner: str, function: Callable[..., T], *args: Any) -> T:
-        """Do something that takes a while in a thread of the key."""
-        return await self.state.lanes.of(owner).run(None, partial(function, *args))
+        """Call a function in a thread of the key."""
+        return await self.state.thread_limits.of(owner).run(partial(function, *args))
 
     async def read(self, owner: str, content: bytes, function: Callable[[dict[str, Any]], T]) -> T:
-        """Read a body and what it means; a long one in a thread, so that the event loop goes on."""
+        """Parse a body and call a function with it; for a long one in a thread."""
 
         def reading() -> T:
             return function(parsed(content, self.state.settings.limits))
@@ -73,8 +74,8 @@ class Endpoint(ABC):
         return reading() if len(content) <= SMALL else await self.compute(owner, reading)
 
 
-async def refuse(client: Client, refused: Refused, dialect: str) -> None:
-    """Answer why a request is not served; an answer that has begun ends here."""
+async def refuse(client: ClientConnection, refused: Refused, dialect: Dialect) -> None:
+    """Answer with an error; if the answer has begun already, it ends here."""
     if client.status:
         _log.warning("an answer broke off: %s", one_line(str(refused)))
         return

@@ -1,9 +1,9 @@
-"""What the gateway answers when it cannot serve a request: a status, and why, in the words of the client's dialect."""
+"""The errors that the gateway answers with: a status and a message, in the format of the client's dialect."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from leporello.errors import (
     AuthenticationError,
@@ -17,6 +17,9 @@ from leporello.errors import (
 )
 from leporello.gateway.scrub import Scrubber
 
+if TYPE_CHECKING:
+    from leporello.messages import Dialect
+
 _TYPES: Final = {
     400: "invalid_request_error",
     401: "authentication_error",
@@ -28,6 +31,7 @@ _TYPES: Final = {
     411: "invalid_request_error",
     413: "request_too_large",
     415: "invalid_request_error",
+    426: "invalid_request_error",
     429: "rate_limit_error",
     502: "upstream_error",
     503: "overloaded_error",
@@ -36,10 +40,11 @@ _TYPES: Final = {
 
 
 KEY_REFUSED: Final = "the provider refused the key of this gateway; its operator must look after it."
+CLIENT_KEY_REFUSED: Final = "(the provider refused the client's own key, which the gateway passed on)"
 
 
-def told(error: Exception) -> str:
-    """Return what a client learns of an error: nothing of the account, the files and the machines behind."""
+def public_message(error: Exception) -> str:
+    """Return the message of an error for clients, without the gateway's account, files and addresses."""
     if isinstance(error, (AuthenticationError, QuotaError)):
         return KEY_REFUSED
     if isinstance(error, StoreError):
@@ -67,10 +72,10 @@ class Refused(Exception):  # noqa: N818 - an answer, not a defect
 
     @property
     def type(self) -> str:
-        """The kind of error, in the words that both providers use."""
+        """The type of the error, as both providers name it."""
         return _TYPES.get(self.status, "api_error")
 
-    def body(self, dialect: str) -> dict[str, Any]:
+    def body(self, dialect: Dialect) -> dict[str, Any]:
         """Return the body of the answer as the provider of this dialect would write it."""
         if dialect == "anthropic":
             return {"type": "error", "error": {"type": self.type, "message": self.message}}

@@ -1,8 +1,8 @@
-"""The history that a client sends, longer each time, and the hashes that it is recognised by.
+"""The history in a client's request, and the hashes by which it is recognised.
 
-The hash of a message holds all messages before it, as they were said (`leporello.messages.spoken`): equal hashes are
-equal histories. System messages have none: they change between requests, and the conversation is the same. Everything
-is hashed for one client: whose key it is, which API it speaks and the name that it gave the conversation.
+The hash of a message is computed from it and all messages before it, in canonical form (`leporello.messages.spoken`),
+so equal hashes are equal histories. System messages have none, as clients change them between requests. The key, the
+API and the name of the conversation go into every hash.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from leporello.messages import is_system, leading_systems, role_of, spoken
+from leporello.messages import is_system, leading_systems, merged, role_of, spoken
 from leporello.messages.types import ROLES
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
 
-_VERSION: Final = "1"  # of the form in which messages are compared: hashes of another version are not found
+_VERSION: Final = "1"  # of the canonical form of messages: hashes of another version are not found
 _HASH_BYTES: Final = 16
 _ANSWER: Final = b"answer"
 _UNANSWERED: Final = b"unanswered"
@@ -27,29 +27,29 @@ _UNANSWERED: Final = b"unanswered"
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """What a client sent: its system prompt, the messages, and the hash of the history up to each spoken one."""
+    """The system prompt, the messages, and a hash for each message that is no system message."""
 
     systems: list[Message]
     messages: list[Message]
     hashes: list[bytes]
     scope: bytes = field(repr=False)
     places: list[int] = field(repr=False)
-    """Where in `messages` each hashed one stands."""
+    """The index in `messages` of each hashed one."""
     answers: list[int] = field(repr=False)
-    """How many hashed messages there are up to each answer, that included."""
+    """The number of hashed messages up to and including each answer."""
 
     @property
     def is_readable(self) -> bool:
-        """Whether all who speak are known; a conversation with others in it can be passed on, but not kept."""
+        """Whether all roles are known; a request with others is passed on, but not stored."""
         return all(role_of(message) in ROLES for message in self.messages)
 
     @property
     def unanswered(self) -> bytes:
-        """The hash of a request that got no answer, which only the same request goes on from."""
+        """The hash by which the same request is recognised if it got no answer."""
         return extended(self.hashes[-1], _UNANSWERED)
 
     def at(self, count: int) -> Message:
-        """Return the hashed message that is the last of so many."""
+        """Return the last of the first `count` hashed messages."""
         return self.messages[self.places[count - 1]]
 
     def before(self, count: int) -> list[Message]:
@@ -57,17 +57,25 @@ class History:
         return self.messages[: self.places[count - 1] + 1] if count else []
 
     def after(self, count: int, until: int | None = None) -> list[Message]:
-        """Return what stands behind so many hashed messages, up to another one or to the end."""
+        """Return the messages behind the first `count` hashed ones, up to another one or to the end."""
         first = self.places[count - 1] + 1 if count else 0
         end = None if until is None or until >= len(self.places) else self.places[until - 1] + 1
         return self.messages[first:end]
 
-    def answered(self, answer: Message) -> tuple[bytes, bytes]:
-        """Return the hashes of this history with its answer, and of the answer alone."""
-        return extended(self.hashes[-1], _said(answer)), self.alone(answer)
+    def answered(self, answer: Message) -> tuple[bytes, ...]:
+        """Return the hashes of this history with its answer, and of the answer alone.
+
+        A client of the Responses API sends two answers in a row back as one message, which has a hash too.
+        """
+        known = extended(self.hashes[-1], _said(answer)), self.alone(answer)
+        last = self.at(len(self.hashes))
+        if role_of(last) != "assistant" or last.get("tool_calls"):
+            return known
+        before = self.hashes[-2] if len(self.hashes) > 1 else self.scope
+        return *known, extended(before, _said(merged([last, answer])))
 
     def alone(self, answer: Message) -> bytes:
-        """Return the hash of an answer by itself, whatever came before it."""
+        """Return the hash of an answer without the messages before it."""
         return extended(self.scope, _ANSWER, _said(answer))
 
 
@@ -93,7 +101,7 @@ def parse(messages: Sequence[Message], *, owner: str = "", dialect: str = "", na
 
 
 def extended(hash_: bytes, *said: bytes) -> bytes:
-    """Return the hash of a history that goes on with this."""
+    """Return the hash of a history with these bytes added."""
     return blake2b(hash_ + b"".join(said), digest_size=_HASH_BYTES).digest()
 
 

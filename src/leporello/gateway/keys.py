@@ -1,29 +1,36 @@
-"""Who may use the gateway: keys that only their owners know, kept here as hashes."""
+"""The keys of the gateway, of which the configuration has the hashes."""
 
 from __future__ import annotations
 
 import hmac
 import ipaddress
 import secrets
+from functools import lru_cache
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
 _PREFIX: Final = "sha256:"
 _OWN: Final = "lpr-"
 _KEY_BYTES: Final = 32
 
+KEY: Final = "x-leporello-key"
+"""The header for the gateway's key, for a client that has one of its provider too."""
+
+CREDENTIALS: Final = ("authorization", "x-api-key")
+"""The headers that providers take keys in."""
+
 
 def new_key() -> str:
-    """Return a fresh key; it is long and random, so that its hash cannot be turned back by trying."""
+    """Return a new key; it is long and random, so that it cannot be found from its hash."""
     return _OWN + secrets.token_urlsafe(_KEY_BYTES)
 
 
 def hashed(key: str) -> str:
-    """Return what is kept of a key."""
+    """Return the hash of a key."""
     return _PREFIX + sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
@@ -37,9 +44,9 @@ class Keys:
         return bool(self._hashes)
 
     def owner(self, headers: Mapping[str, str]) -> str | None:
-        """Return whose key a request carries; None when it carries none that is known.
+        """Return the owner of the key in a request; None without a known key.
 
-        Every hash is compared, and each in constant time: how long it takes tells nothing about a key.
+        Every hash is compared in constant time, so that the time tells nothing about a key.
         """
         given = hashed(presented(headers))
         owner = None
@@ -50,9 +57,15 @@ class Keys:
 
 
 def presented(headers: Mapping[str, str]) -> str:
-    """Return the key that a request carries, in either provider's manner; "" for none."""
-    kind, _, token = headers.get("authorization", "").partition(" ")
-    return headers.get("x-api-key") or (token.strip() if kind.lower() == "bearer" else "")
+    """Return the key that a request carries for the gateway, in its own header or a provider's; "" for none."""
+    kind = headers.get("authorization", "").partition(" ")[0]
+    bearer = token_of(headers["authorization"]) if kind.lower() == "bearer" else ""
+    return headers.get(KEY) or headers.get("x-api-key") or bearer
+
+
+def token_of(credential: str) -> str:
+    """Return the key in the value of a header: what stands behind the word for its kind."""
+    return credential.partition(" ")[2].strip() or credential
 
 
 def is_loopback(host: str) -> bool:
@@ -63,16 +76,19 @@ def is_loopback(host: str) -> bool:
         return host.lower() == "localhost"
 
 
-def from_this_machine(headers: Mapping[str, str]) -> bool:
-    """Tell whether a request was meant for this machine, and by it.
+def from_this_machine(headers: Mapping[str, str], pages: Collection[str] = ()) -> bool:
+    """Tell whether a request was meant for this machine, and by it or one of the web pages that may.
 
     Without keys, loopback is the only protection; a web page in a browser here could reach it too, but it cannot hide
     where it comes from.
     """
     origin = headers.get("origin")
-    return _names_loopback(f"//{headers.get('host', '')}") and (origin is None or _names_loopback(origin))
+    return _names_loopback(f"//{headers.get('host', '')}") and (
+        origin is None or origin in pages or _names_loopback(origin)
+    )
 
 
+@lru_cache(maxsize=256)
 def _names_loopback(address: str) -> bool:
     try:
         return is_loopback(urlsplit(address).hostname or "")

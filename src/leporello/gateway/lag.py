@@ -1,4 +1,4 @@
-"""How long the event loop was kept from its turn: the longest gap of the last minute."""
+"""Measures the lag of the event loop: the longest gap of the last minute."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Lag:
         self._gaps: deque[tuple[float, float]] = deque()
 
     async def watch(self) -> None:
-        """Sleep a little again and again, and note how much later than it should the loop came back."""
+        """Sleep for short times, and record how much later than due the loop continued."""
         while True:
             slept = time.monotonic()
             await asyncio.sleep(_BEAT)
@@ -31,7 +31,7 @@ class Lag:
         return self._gaps[0][1] if self._gaps else 0.0
 
     def _note(self, now: float, gap: float) -> None:
-        """Keep the gaps that no later one is longer than, the longest first."""
+        """Keep the gaps that no later one exceeds, longest first."""
         while self._gaps and self._gaps[-1][1] <= gap:
             self._gaps.pop()
         self._gaps.append((now, gap))

@@ -1,7 +1,7 @@
-"""How much of the gateway one key may use at the same time: requests, bytes of their bodies, and threads that compute.
+"""The limits of one key: requests at a time, bytes of their bodies, and running threads.
 
-Python runs one thread at a time, so a key with many threads would take most of the machine from the others. Each key
-has a lane of a few threads instead; what it asks beyond that waits, and the others do not.
+Python runs one thread at a time, so a key with many threads would slow the others down. The threads of each key are
+limited to a few; its further calls wait.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from leporello.gateway.errors import Refused
 from leporello.messages.visible import one_line
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterator
-    from concurrent.futures import Executor
-    from typing import Any
+    from collections.abc import Awaitable, Callable, Iterator
+
+    from leporello.session.worker import Worker
 
 T = TypeVar("T")
 _log = logging.getLogger("leporello.gateway")
@@ -27,12 +27,12 @@ _log = logging.getLogger("leporello.gateway")
 BODIES_HELD: Final = 4
 """How many bodies of the greatest length the running requests of one key may have together."""
 
-LANE_WIDTH: Final = 2
-"""How many threads may compute for one key at the same time: one while another writes to the disk."""
+THREADS_PER_KEY: Final = 2
+"""How many threads of one key may run at a time: one can compute while the other writes to the disk."""
 
 
 class ConcurrencyLimit:
-    """Counts what the running requests of each key hold; one more is refused, not queued."""
+    """Limits the running requests of each key and the bytes of their bodies; one more is refused, not queued."""
 
     def __init__(self, requests: int, body_bytes: int) -> None:
         self._most = requests
@@ -88,22 +88,22 @@ class Slot:
         self._own = 0
 
 
-class Lane:
-    """The threads that compute for one key; use it from the event loop."""
+class ThreadLimit:
+    """Limits the running threads of one key; use it from the event loop."""
 
-    def __init__(self, width: int = LANE_WIDTH) -> None:
+    def __init__(self, width: int = THREADS_PER_KEY) -> None:
         self._slots = asyncio.Semaphore(width)
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    async def run(self, executor: Executor | None, function: Callable[[], T]) -> T:
-        """Run a function in a thread when it is this key's turn; begun, it is carried to its end."""
-        self._loop = asyncio.get_running_loop()
+    async def run(self, function: Callable[[], T], worker: Worker | None = None) -> T:
+        """Run a function in a thread, that of a worker or any, when one is free; once begun, it is finished."""
+        self._loop = loop = asyncio.get_running_loop()
         async with self._slots:
-            return await to_the_end(in_thread(executor, function))
+            return await shielded(worker.run(function) if worker else loop.run_in_executor(None, function))
 
     @contextmanager
     def idle(self) -> Iterator[None]:
-        """Let another thread of the key compute while this one, which runs in the lane, waits for a model."""
+        """Let another thread of the key run while this one waits for a model."""
         loop = self._loop
         assert loop is not None  # noqa: S101 - `run` has set it
         loop.call_soon_threadsafe(self._slots.release)
@@ -113,36 +113,33 @@ class Lane:
             asyncio.run_coroutine_threadsafe(self._slots.acquire(), loop).result()
 
 
-class Lanes:
-    """A lane for each key that computes something."""
+class ThreadLimits:
+    """The thread limit of each key."""
 
     def __init__(self) -> None:
-        self._lanes: WeakValueDictionary[str, Lane] = WeakValueDictionary()
+        self._thread_limits: WeakValueDictionary[str, ThreadLimit] = WeakValueDictionary()
 
-    def of(self, owner: str) -> Lane:
-        """Return the lane of a key."""
-        lane = self._lanes.get(owner)
-        if lane is None:
-            lane = self._lanes[owner] = Lane()
-        return lane
+    def of(self, owner: str) -> ThreadLimit:
+        """Return the limit of a key."""
+        threads = self._thread_limits.get(owner)
+        if threads is None:
+            threads = self._thread_limits[owner] = ThreadLimit()
+        return threads
 
 
-async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Carry work to its end even when its caller is cancelled: what was begun in the store is finished."""
+async def shielded(work: Awaitable[T]) -> T:
+    """Wait for work to end even if the caller is cancelled, so that what was begun in the store is finished."""
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
         try:
-            await asyncio.wait({task})
+            await asyncio.shield(task)
         except asyncio.CancelledError as error:
             cancelled = error
+        except Exception:  # noqa: BLE001 - of the work: it is raised below
+            break
     if cancelled is None:
         return task.result()
     if not task.cancelled() and (failure := task.exception()) is not None:
         _log.info("work for a client that left failed: %s", one_line(str(failure)))
     raise cancelled
-
-
-async def in_thread(executor: Executor | None, function: Callable[[], T]) -> T:
-    """Run a function in a thread."""
-    return await asyncio.get_running_loop().run_in_executor(executor, function)

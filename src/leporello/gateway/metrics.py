@@ -1,4 +1,4 @@
-"""Figures about the gateway, in the text format that Prometheus reads; no name and no key is among them."""
+"""Metrics of the gateway in the text format of Prometheus, without names and keys."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 CONTENT_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 _BOUNDS: Final = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _APART: Final = "leporello_event_loop_gap_seconds"
-"""What cannot be added up when several processes are told as one."""
+"""The metric that is listed by process, as it cannot be summed up."""
 
 
 class Metrics:
@@ -50,7 +50,7 @@ class Metrics:
             self._tokens.labels("cache_write").inc(event.cache_write_tokens)
 
     def text(self, gauges: Mapping[str, float]) -> str:
-        """Return everything, with these values of the moment."""
+        """Return all metrics, with the current values of these gauges."""
         for name, value in gauges.items():
             if name not in self._gauges:
                 self._gauges[name] = Gauge(f"leporello_{name}", "Of the moment.", registry=self._registry)
@@ -59,7 +59,7 @@ class Metrics:
 
 
 class _Sums(Collector):
-    """The figures of several processes as those of one: sums, where these say something."""
+    """The sums of the metrics of several processes."""
 
     def __init__(self, by_process: Mapping[str, str]) -> None:
         self._by_process = by_process
@@ -83,7 +83,7 @@ class _Sums(Collector):
 
 
 def merged(by_process: Mapping[str, str]) -> str:
-    """Return the figures of several processes as those of one."""
+    """Return the sums of the metrics of several processes."""
     registry = CollectorRegistry()
     registry.register(_Sums(by_process))
     return generate_latest(registry).decode()

@@ -15,58 +15,41 @@ _ID = {
     "description": "The name of a conversation.",
     "schema": {"type": "string", "pattern": "^[A-Za-z0-9._:@-]{1,128}$"},
 }
-_COUNT = {"type": "integer", "minimum": 0}
-_SESSION = {
-    "type": "object",
-    "required": ["id", "messages", "taken_back", "created", "updated", "ended"],
-    "properties": {
-        "id": {"type": "string"},
-        "messages": _COUNT,
-        "taken_back": _COUNT,
-        "created": {"type": "number"},
-        "updated": {"type": "number"},
-        "ended": {"type": ["number", "null"]},
-    },
-}
-_ERROR = {
-    "type": "object",
-    "required": ["error"],
-    "properties": {
-        "error": {
-            "type": "object",
-            "required": ["message", "type"],
-            "properties": {"message": {"type": "string"}, "type": {"type": "string"}},
-        }
-    },
-}
-_TURN = {
-    "type": "object",
-    "required": ["session", "content", "reason", "requests", "stored", "usage"],
-    "properties": {
-        "session": {"type": "string"},
-        "content": {"type": "string", "description": "What the agent answered."},
-        "reason": {"type": "string", "enum": ["done", "limit", "interrupted", "failed", "kept"]},
-        "requests": _COUNT,
-        "stored": {"type": "boolean", "description": "Whether everything that was said is in the store."},
-        "usage": {"type": "object"},
-    },
-}
-_EVENT = {
-    "type": "object",
-    "required": ["event", "data"],
-    "properties": {
-        "event": {"enum": ["text", "thinking", "tool_started", "tool_finished", "notice", "end"]},
-        "data": {"type": "string", "description": "JSON; that of `end` is what a request without `stream` answers."},
-    },
-}
-_REPORT = {
-    "type": "object",
-    "required": ["status", "reason"],
-    "properties": {
-        "status": {"type": "string", "enum": ["folded", "fallback", "unchanged", "refused"]},
-        "reason": {"type": "string"},
-    },
-}
+_TEXT, _NUMBER, _COUNT = {"type": "string"}, {"type": "number"}, {"type": "integer", "minimum": 0}
+
+
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object in which every property is required."""
+    return {"type": "object", "required": list(properties), "properties": properties}
+
+
+def _list(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "array", "items": items}
+
+
+_SESSION = _object(
+    id=_TEXT,
+    messages=_COUNT,
+    taken_back=_COUNT,
+    created=_NUMBER,
+    updated=_NUMBER,
+    ended={"type": ["number", "null"]},
+)
+_MESSAGE = _object(id=_TEXT, seq=_COUNT, time=_NUMBER, message={"type": "object"})
+_ERROR = _object(error=_object(message=_TEXT, type=_TEXT))
+_TURN = _object(
+    session=_TEXT,
+    content={**_TEXT, "description": "What the agent answered."},
+    reason={**_TEXT, "enum": ["done", "limit", "interrupted", "failed", "kept"]},
+    requests=_COUNT,
+    stored={"type": "boolean", "description": "Whether everything that was said is in the store."},
+    usage={"type": "object"},
+)
+_EVENT = _object(
+    event={"enum": ["text", "thinking", "tool_started", "tool_finished", "notice", "end"]},
+    data={**_TEXT, "description": "JSON; that of `end` is what a request without `stream` answers."},
+)
+_REPORT = _object(status={**_TEXT, "enum": ["folded", "fallback", "unchanged", "refused"]}, reason=_TEXT)
 _WRONG = {
     "400": "The request is wrong; the text says where.",
     "401": "The key is missing or wrong.",
@@ -85,7 +68,7 @@ _HEADERS: dict[str, dict[str, Any]] = {
 """What a refusal carries beside its text."""
 
 _MISSING = {"404": "There is no conversation of this name."}
-_BUSY = {"409": "The conversation is in use by somebody else."}
+_BUSY = {"409": "The conversation is in use by another client."}
 _MODEL = {"502": "The model refused; the message is stored."}
 
 
@@ -103,19 +86,25 @@ def document() -> dict[str, Any]:
             "/metrics": {"get": _operation("Return figures for Prometheus.", _text("text/plain"), _WRONG)},
             "/v1/sessions": {
                 "get": {
-                    **_operation("List conversations, the newest first.", _json(_listing()), _WRONG),
+                    **_operation(
+                        "List conversations, the newest first.",
+                        _json(_object(sessions=_list(_SESSION), total=_COUNT)),
+                        _WRONG,
+                    ),
                     "parameters": [_query("limit", 1, MOST_LISTED, 100), _query("offset", 0, 2**31, 0)],
                 }
             },
             "/v1/sessions/{id}": {
                 "parameters": [_ID],
                 "get": _operation("Describe a conversation.", _json(_SESSION), _WRONG | _MISSING),
-                "delete": _operation("Delete a conversation.", _json(_deleted()), _WRONG | _MISSING | _BUSY),
+                "delete": _operation(
+                    "Delete a conversation.", _json(_object(id=_TEXT, messages=_COUNT)), _WRONG | _MISSING | _BUSY
+                ),
             },
             "/v1/sessions/{id}/messages": {
                 "parameters": [_ID],
                 "get": {
-                    **_operation("Read what was said.", _json(_messages()), _WRONG | _MISSING),
+                    **_operation("Read what was said.", _json(_object(messages=_list(_MESSAGE))), _WRONG | _MISSING),
                     "parameters": [_query("limit", 1, MOST_LISTED, 100), _query("after", 0, 2**53, 0)],
                 },
                 "post": {
@@ -137,7 +126,9 @@ def document() -> dict[str, Any]:
             "/v1/sessions/{id}/reset": {
                 "parameters": [_ID],
                 "post": _operation(
-                    "End a conversation and begin another.", _json(_renamed()), _WRONG | _MISSING | _BUSY
+                    "End a conversation and begin another.",
+                    _json(_object(id=_TEXT, before=_TEXT)),
+                    _WRONG | _MISSING | _BUSY,
                 ),
             },
             "/v1/sessions/{id}/export": {
@@ -163,7 +154,7 @@ def _json(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _text(kind: str) -> dict[str, Any]:
-    return {kind: {"schema": {"type": "string"}}}
+    return {kind: {"schema": _TEXT}}
 
 
 def _body(kind: type[Speech | Wish], *, required: bool) -> dict[str, Any]:
@@ -173,24 +164,3 @@ def _body(kind: type[Speech | Wish], *, required: bool) -> dict[str, Any]:
 def _query(name: str, least: int, most: int, default: int) -> dict[str, Any]:
     schema = {"type": "integer", "minimum": least, "maximum": most, "default": default}
     return {"name": name, "in": "query", "schema": schema}
-
-
-def _listing() -> dict[str, Any]:
-    return _object(sessions={"type": "array", "items": _SESSION}, total=_COUNT)
-
-
-def _deleted() -> dict[str, Any]:
-    return _object(id={"type": "string"}, messages=_COUNT)
-
-
-def _renamed() -> dict[str, Any]:
-    return _object(id={"type": "string"}, before={"type": "string"})
-
-
-def _messages() -> dict[str, Any]:
-    message = _object(id={"type": "string"}, seq=_COUNT, time={"type": "number"}, message={"type": "object"})
-    return _object(messages={"type": "array", "items": message})
-
-
-def _object(**properties: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "object", "required": list(properties), "properties": properties}

@@ -1,4 +1,4 @@
-"""Conversations that are held ready, each with a thread of its own: how many, for how long, and which make room."""
+"""A pool of open sessions, each with a thread of its own, with limits on their number, memory and idle time."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 MOST_BYTES: Final = 64 * 1024 * 1024
-"""How much text a pool holds, a few conversations as long as the longest windows or many short ones."""
+"""How many bytes the sessions of a pool hold: a few of the longest windows, or many short ones."""
 
 _log = logger("leporello.gateway")
 
 
 class Held(Protocol):
-    """A conversation that is held ready."""
+    """An open session in the pool."""
 
     used: float
     """When it was used last."""
 
     @property
     def owner(self) -> str:
-        """Whose it is."""
+        """The owner of its conversation."""
 
     @property
     def weight(self) -> int:
-        """How many bytes it holds, about."""
+        """About how many bytes it holds."""
 
     @property
     def busy(self) -> bool:
         """Whether a request is running in it."""
 
     async def close(self) -> None:
-        """End it properly."""
+        """End the session."""
 
 
 async def _closed(one: Held) -> None:
-    """End a conversation, whatever comes of it."""
+    """End a session; a failure is logged."""
     try:
         await one.close()
     except LeporelloError as error:
@@ -57,7 +57,7 @@ HeldT = TypeVar("HeldT", bound=Held)
 
 
 class Pool(Generic[K, HeldT]):
-    """Conversations by their place in the store; use it from the event loop."""
+    """Open sessions by key; use it from the event loop."""
 
     def __init__(
         self, *, most_open: int, most_bytes: int = MOST_BYTES, clock: Callable[[], float] = time.monotonic
@@ -75,26 +75,26 @@ class Pool(Generic[K, HeldT]):
         return iter(list(self._held))
 
     def get(self, key: K) -> HeldT | None:
-        """Return a conversation that is held ready, or None."""
+        """Return an open session, or None."""
         return self._held.get(key)
 
     def put(self, key: K, one: HeldT) -> None:
-        """Hold a conversation ready."""
+        """Add an open session."""
         one.used = self._clock()
         self._held[key] = one
 
     def remove(self, key: K, one: HeldT) -> None:
-        """Hold a conversation no longer, as it is."""
+        """Remove a session without ending it."""
         if self._held.get(key) is one:
             del self._held[key]
 
     async def closed(self, key: K) -> None:
-        """Wait until a conversation that is being ended has ended."""
+        """Wait until a session that is being ended has ended."""
         if key in self._closing:
             await asyncio.shield(self._closing[key])
 
     async def close(self, key: K) -> None:
-        """End a conversation; one that cannot be ended properly is let go."""
+        """Remove a session and end it; a failure is logged."""
         one = self._held.pop(key, None)
         if one is None:
             return
@@ -103,12 +103,12 @@ class Pool(Generic[K, HeldT]):
         await asyncio.shield(closing)
 
     async def close_all(self) -> None:
-        """End all conversations."""
+        """End all sessions."""
         for key in self:
             await self.close(key)
 
     async def expire(self, idle: float) -> int:
-        """End the conversations that were not used for so many seconds; returns how many."""
+        """End the sessions that were not used for this many seconds; returns how many."""
         ended = 0
         while (key := self._idle_since(self._clock() - idle)) is not None:  # looked for anew: meanwhile they are used
             await self.close(key)
@@ -117,7 +117,7 @@ class Pool(Generic[K, HeldT]):
         return ended
 
     async def make_room(self, more: int = 1) -> None:
-        """Let conversations go until so many more may be held: the oldest ones of the key that holds most."""
+        """Evict sessions until this many more fit: the least recently used ones of the owner that holds most."""
         while shares := self._shares_beyond(more):
             idle = [(key, one) for key, one in self._held.items() if not one.busy]
             if not idle:
@@ -130,7 +130,7 @@ class Pool(Generic[K, HeldT]):
         return next((key for key, one in self._held.items() if not one.busy and one.used <= moment), None)
 
     def _shares_beyond(self, more: int) -> Counter[str]:
-        """Return how much each key has of what there is too much of: conversations or bytes; nothing if of neither."""
+        """Return the share of each owner in what exceeds its limit, sessions or bytes; empty if neither does."""
         if len(self._held) + more > self._most_open:
             return Counter(one.owner for one in self._held.values())
         held: Counter[str] = Counter()

@@ -1,4 +1,4 @@
-"""The proxy in front of the processes of a gateway: looks whose request it is, and passes everything on as it comes."""
+"""The proxy in front of the processes of a gateway: passes each request on to the process of its key."""
 
 from __future__ import annotations
 
@@ -7,27 +7,30 @@ import time
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Final
 
-import httpx2
+import aiohttp
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.routing import Route
+from yarl import URL
 
-from leporello.gateway.app import HANDLERS, OPEN_ROUTES, ROUTES
+from leporello.gateway.app import HANDLERS, OPEN_ROUTES, ROUTES, prepared
 from leporello.gateway.bodies import check_length
+from leporello.gateway.client_connection import ClientConnection, run_until
 from leporello.gateway.endpoint import refuse
 from leporello.gateway.errors import Refused
-from leporello.gateway.keys import Keys
+from leporello.gateway.headers import letters
+from leporello.gateway.keys import CREDENTIALS, KEY, Keys
 from leporello.gateway.lag import Lag
 from leporello.gateway.metrics import CONTENT_TYPE, Metrics, merged
-from leporello.gateway.relay import Client
+from leporello.gateway.paths import dialect_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Coroutine, Sequence
 
     from starlette.types import Receive, Scope, Send
 
     from leporello.config import Config
-    from leporello.gateway.workers import Worker, Workers
+    from leporello.gateway.workers import WorkerProcess, Workers
 
 _HOP_BY_HOP: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade"}
@@ -36,8 +39,8 @@ _OWN: Final = frozenset({b"date", b"server"})
 _PIECES_AHEAD: Final = 2
 
 
-def create_proxy(config: Config, workers: Workers) -> Starlette:
-    """Return the ASGI application that passes requests on to the processes."""
+def create_proxy(config: Config, workers: Workers, pages: Sequence[Route] = ()) -> Starlette:
+    """Return the ASGI application that passes requests on to the processes; `pages` are served by itself."""
     lag, metrics = Lag(), Metrics()
 
     @asynccontextmanager
@@ -57,12 +60,12 @@ def create_proxy(config: Config, workers: Workers) -> Starlette:
                 Route(path, figures if path == "/metrics" else proxy, methods=list(endpoints))
                 for path, endpoints in ROUTES.items()
             ),
+            *pages,
         ],
         lifespan=lifespan,
         exception_handlers=HANDLERS,
     )
-    app.router.redirect_slashes = False
-    return app
+    return prepared(app, config)
 
 
 class Proxy:
@@ -77,56 +80,60 @@ class Proxy:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request."""
         request, incoming, started = Request(scope), Incoming(receive), time.monotonic()
-        client = Client(receive, send)
+        client = ClientConnection(receive, send)
         try:
             await self._serve(request, incoming, client)
         except Refused as refused:
-            await refuse(client, refused, "anthropic" if scope["path"].startswith("/v1/messages") else "openai")
+            await refuse(client, refused, dialect_of(scope))
             self._metrics.answered(type(self).__name__, refused.status, time.monotonic() - started)
 
-    async def _serve(self, request: Request, incoming: Incoming, client: Client) -> None:
+    async def _serve(self, request: Request, incoming: Incoming, client: ClientConnection) -> None:
         owner = self._keys.owner(request.headers)
         if owner is None:
             raise Refused(401, "the key of the gateway is missing or wrong.", code="invalid_api_key")
         check_length(request.headers, self._limits)
         await incoming.stays_for(self._pass(request, incoming, client, self._workers.of(owner)))
 
-    async def _pass(self, request: Request, incoming: Incoming, client: Client, worker: Worker) -> None:
+    async def _pass(
+        self, request: Request, incoming: Incoming, client: ClientConnection, worker: WorkerProcess
+    ) -> None:
         """Send the request as it comes, and the answer as that comes."""
         to = await worker.client()
-        sent = httpx2.Request(
+        headers = [(letters(name), letters(value)) for name, value in request.headers.raw if name not in _HOP_BY_HOP]
+        sent = to.request(
             request.method,
-            to.base_url.copy_with(raw_path=_target(request.scope)),
-            headers=[(name, value) for name, value in request.headers.raw if name not in _HOP_BY_HOP],
-            content=incoming.pieces() if _has_body(request) else None,
+            URL(f"{worker.address}{_target(request.scope)}", encoded=True),
+            headers=headers,
+            data=incoming.pieces() if _has_body(request) else None,
+            allow_redirects=False,
         )
         try:
-            response = await to.send(sent, stream=True)
-            try:
-                headers = [(name.lower(), value) for name, value in response.headers.raw]
-                kept = [(name, value) for name, value in headers if name not in _HOP_BY_HOP | _OWN]
-                await client.start(response.status_code, kept)
-                async for piece in response.aiter_raw():
+            async with sent as response:
+                raw = [(name.lower(), value) for name, value in response.raw_headers]
+                kept = [(name, value) for name, value in raw if name not in _HOP_BY_HOP | _OWN]
+                await client.start(response.status, kept)
+                async for piece in response.content.iter_any():
                     await client.write(piece)
                 await client.finish()
-            finally:
-                await response.aclose()
-        except httpx2.HTTPError as error:
+        except (aiohttp.ClientError, OSError) as error:
             raise Refused(502, "the process that serves this key broke off; try again.", retry_after=1) from error
 
 
 class ProxyMetrics(Proxy):
-    """The figures of all processes as one."""
+    """Sums up the metrics of all processes."""
 
     def __init__(self, config: Config, workers: Workers, metrics: Metrics, lag: Lag) -> None:
         super().__init__(config, workers, metrics)
         self._lag = lag
 
-    async def _pass(self, request: Request, incoming: Incoming, client: Client, worker: Worker) -> None:
-        async def figures(one: Worker) -> str:
-            with suppress(httpx2.HTTPError, Refused):
-                answer = await (await one.client()).get("/metrics", headers=_credentials(request))
-                return answer.text if answer.is_success else ""
+    async def _pass(
+        self, request: Request, incoming: Incoming, client: ClientConnection, worker: WorkerProcess
+    ) -> None:
+        async def figures(one: WorkerProcess) -> str:
+            with suppress(aiohttp.ClientError, OSError, Refused):
+                to = await one.client()
+                async with to.get(f"{one.address}/metrics", headers=_credentials(request)) as answer:
+                    return await answer.text() if answer.ok else ""
             return ""
 
         texts = await asyncio.gather(*(figures(one) for one in self._workers.running))
@@ -137,7 +144,7 @@ class ProxyMetrics(Proxy):
 
 
 class Incoming:
-    """The body of a request as it comes, and whether its client is still there."""
+    """The body of a request as it comes, until the client disconnects."""
 
     def __init__(self, receive: Receive) -> None:
         self._receive = receive
@@ -149,19 +156,11 @@ class Incoming:
             yield piece
 
     async def stays_for(self, work: Coroutine[None, None, None]) -> None:
-        """Do the work as long as the client is there."""
-        task, reading = asyncio.ensure_future(work), asyncio.ensure_future(self._read())
-        try:
-            await asyncio.wait({task, reading}, return_when=asyncio.FIRST_COMPLETED)
-            if task.done():
-                task.result()
-        finally:
-            for one in (task, reading):
-                one.cancel()
-            await asyncio.gather(task, reading, return_exceptions=True)
+        """Run work until the client disconnects, which cancels it."""
+        await run_until(work, self._read())
 
     async def _read(self) -> None:
-        """Read the body, then wait until the client is gone."""
+        """Read the body, then wait until the client disconnects."""
         while (message := await self._receive())["type"] != "http.disconnect":
             if message.get("body"):
                 await self._pieces.put(message["body"])
@@ -173,11 +172,10 @@ def _has_body(request: Request) -> bool:
     return "content-length" in request.headers or "transfer-encoding" in request.headers
 
 
-def _target(scope: Scope) -> bytes:
-    path: bytes = scope["raw_path"]
-    query: bytes = scope["query_string"]
-    return path + b"?" + query if query else path
+def _target(scope: Scope) -> str:
+    path, query = scope["raw_path"].decode("ascii"), scope["query_string"].decode("ascii")
+    return f"{path}?{query}" if query else path
 
 
 def _credentials(request: Request) -> dict[str, str]:
-    return {name: value for name, value in request.headers.items() if name in ("authorization", "x-api-key")}
+    return {name: value for name, value in request.headers.items() if name in (KEY, *CREDENTIALS)}

@@ -1,16 +1,15 @@
-"""Which conversation a request goes on with: a look-up in the store, with no memory of its own.
+"""Looks up in the store which conversation a request continues; nothing is kept in memory.
 
-A client says nothing but its whole history. In this order:
+A request has only its history to be recognised by. In this order:
 
-1. the longest history that was served before and that the request begins with; one that nothing was said behind first,
-2. where an answer stands behind that, the newest answers by themselves, as they were recorded from a provider: the
-   client has changed or trimmed what stands before them, which is compared message by message then
-   (`leporello.session.rewriting`),
-3. a name in the header makes it the conversation of that name, with a new root where it shares nothing with it; without
-   a name a request joins only behind an answer that was recorded: two who begin with "hi" stay apart, and so do the
-   tasks of an app that all begin with the same example. Only a request that failed is the same one when it comes again.
+1. the longest prefix of it that was served before, at the tip of a branch if possible,
+2. if an answer stands behind that prefix: the newest answers alone, as they were recorded from a provider. The client
+   has changed or trimmed the messages before them; these are aligned then (`leporello.session.alignment`),
+3. with a name in the headers, the conversation of that name, as a new root if they share nothing. Without a name a
+   request continues a conversation only behind a recorded answer, so two users who begin with "hi" stay apart, and so
+   do the tasks of an app that begin with the same example; a request that failed is recognised when it is sent again.
 
-What is said behind a message that is not the newest of its branch goes on on a fork.
+A request that continues behind a message which is not the tip of its branch makes a fork.
 """
 
 from __future__ import annotations
@@ -21,24 +20,24 @@ from itertools import dropwhile, islice
 from typing import TYPE_CHECKING, Final
 
 from leporello.messages import is_system, spoken
+from leporello.messages.spoken import spoken_length
+from leporello.store.reconcile.same_conversation import DISTINCT, SEVERAL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from leporello.gateway.history import History
-    from leporello.store import KnownPlace, Store
+    from leporello.store import KnownPlace, TranscriptStore
 
 _MOST_ANSWERS: Final = 6  # that are looked up by themselves
-_DISTINCT: Final = 80  # characters: an answer of this length is not given twice by chance
-_SEVERAL: Final = 4  # shorter answers, or messages in a row, that together are as good as a distinct one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recognised:
-    """Where a request goes on: behind one of these places, the best first; nowhere when there are none.
+    """The places behind which a request may continue, best first; none for a new conversation.
 
-    `count` messages of its history stand there already; with `rewritten` told differently, perhaps. `unanswered` is a
-    request that comes again because it got no answer.
+    `count` messages of its history are stored there; `rewritten` if they may differ from the stored ones; `unanswered`
+    if it is a failed request that is sent again.
     """
 
     places: Sequence[KnownPlace] = ()
@@ -47,8 +46,10 @@ class Recognised:
     unanswered: bool = False
 
 
-def recognise(store: Store, history: History, *, owner: str, named: bool) -> Recognised:
-    """Look up where a request goes on."""
+def recognise(
+    store: TranscriptStore, history: History, *, owner: str, named: bool, looks_only: bool = False
+) -> Recognised:
+    """Look up where a request continues; with `looks_only` a failed request is not taken for its repetition."""
     hashes = history.hashes
     places = store.known(hashes[::-1], owner=owner)
     count = hashes.index(places[0].hash) + 1 if places else 0
@@ -60,20 +61,20 @@ def recognise(store: Store, history: History, *, owner: str, named: bool) -> Rec
         return _waiting(store, history, count, owner) or Recognised(places=places, count=count, rewritten=True)
     if places:
         return Recognised(places=places, count=count)
-    again = None if named else _unanswered(store, history, owner)
+    again = None if named or looks_only else _unanswered(store, history, owner)
     return Recognised(places=[again], count=len(hashes), unanswered=True) if again else Recognised()
 
 
-def _unanswered(store: Store, history: History, owner: str) -> KnownPlace | None:
-    """Return where the same request stands that got no answer; only one may come again for it."""
+def _unanswered(store: TranscriptStore, history: History, owner: str) -> KnownPlace | None:
+    """Return the place of the same request without an answer; it is found only once."""
     places = store.known([history.unanswered], owner=owner)
     return next((place for place in places if store.forget_known(place, owner=owner)), None)
 
 
-def _waiting(store: Store, history: History, count: int, owner: str) -> Recognised | None:
-    """Return where nothing was said yet behind the newest answer of a known history; None when there is no such place.
+def _waiting(store: TranscriptStore, history: History, count: int, owner: str) -> Recognised | None:
+    """Return the tips that end with the newest answer of a known history; None when there are none.
 
-    Several people may say the same: who says it again is taken for the next of them, before it counts as asking again.
+    Several users may have the same history: the message is taken for the next user's, before it counts as repeated.
     """
     newest = max((answer for answer in history.answers if answer <= count), default=0)
     if not newest or newest == count:
@@ -82,8 +83,8 @@ def _waiting(store: Store, history: History, count: int, owner: str) -> Recognis
     return Recognised(places=tips, count=newest) if tips else None
 
 
-def _by_answers(store: Store, history: History, count: int, owner: str, *, named: bool) -> Recognised | None:
-    """Return where the newest recorded answer stands that a request holds behind its known beginning."""
+def _by_answers(store: TranscriptStore, history: History, count: int, owner: str, *, named: bool) -> Recognised | None:
+    """Return the places of the newest recorded answer behind the known prefix."""
     answers: dict[bytes, int] = {}
     for answer in [number for number in reversed(history.answers) if number > count][:_MOST_ANSWERS]:
         answers.setdefault(history.alone(history.at(answer)), answer)
@@ -97,34 +98,34 @@ def _by_answers(store: Store, history: History, count: int, owner: str, *, named
 
 
 def _sure(
-    store: Store,
+    store: TranscriptStore,
     history: History,
     newest: int,
     answers: Mapping[bytes, int],
     places: Sequence[KnownPlace],
     owner: str,
 ) -> list[KnownPlace]:
-    """Return the places of an answer that are not found by chance: it is long, others are there, or all before it.
+    """Return the places of an answer that does not match by chance.
 
-    Many may get the same answer. If it stands in several conversations, everything before it must be the same in one of
-    them alone; else it is none of them.
+    Only answers that occur in a single conversation count: one must be long, or there must be several. Otherwise all
+    messages before the newest answer must be equal, in a single conversation.
     """
     lengths: Counter[str] = Counter()
     counts: Counter[str] = Counter()
     for hash_, answer in answers.items():
-        for conversation in {place.conversation for place in store.known([hash_], owner=owner)}:
-            lengths[conversation] += len(spoken(history.at(answer)))
-            counts[conversation] += 1
-    alone = len({place.conversation for place in places}) == 1
-    found = {one for one in counts if lengths[one] >= _DISTINCT or counts[one] >= _SEVERAL} if alone else set()
+        conversations = {place.conversation for place in store.known([hash_], owner=owner)}
+        if len(conversations) == 1:
+            lengths.update(dict.fromkeys(conversations, spoken_length(history.at(answer))))
+            counts.update(conversations)
+    found = {one for one in counts if lengths[one] >= DISTINCT or counts[one] >= SEVERAL}
     sure = [place for place in places if place.conversation in found]
     sure = sure or [place for place in places if _ends_alike(store, history, newest, place, owner)]
     return sure if len({place.conversation for place in sure}) == 1 else []
 
 
-def _ends_alike(store: Store, history: History, count: int, place: KnownPlace, owner: str) -> bool:
-    """Tell whether everything up to a message was said the same before a place, as by a client that trims its head."""
-    if count < _SEVERAL:
+def _ends_alike(store: TranscriptStore, history: History, count: int, place: KnownPlace, owner: str) -> bool:
+    """Tell whether all messages up to one equal those before a place, for a client that trims its oldest ones."""
+    if count < SEVERAL:
         return False
     rows = store.messages(place.conversation, owner=owner, branch=place.branch, newest_first=True)
     told = dropwhile(lambda row: row.id != place.id, rows)

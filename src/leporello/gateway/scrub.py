@@ -1,4 +1,4 @@
-"""What clients may learn of a provider's refusal: what was wrong, and nothing of the account or the machines behind."""
+"""Removes from a provider's error what clients may not see: the gateway's key, account and addresses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from leporello.redact import redact
 
 SHORTEST_KEY: Final = 8
-"""What local servers are sent in place of a key is a word, not a secret."""
+"""Shorter keys are placeholders for local servers, not secrets."""
 
 _FRAGMENT: Final = 8
 _LONGEST: Final = 64 * 1024
@@ -25,7 +25,7 @@ _ADDRESS: Final = re.compile(
 
 
 class Scrubber:
-    """Takes a gateway's key and addresses, and known shapes of secrets, out of texts of its provider."""
+    """Removes a gateway's key and addresses, and known forms of secrets, from texts of its provider."""
 
     def __init__(self, key: str, address: str) -> None:
         self._key = key if len(key) >= SHORTEST_KEY else ""
@@ -33,7 +33,7 @@ class Scrubber:
         self._hosts = [name for name in (address, parts.netloc, parts.hostname) if name] if address else []
 
     def content(self, content: bytes) -> bytes:
-        """Return the body of a refusal; JSON stays JSON, and what holds nothing of the kind stays as it is."""
+        """Return the scrubbed body of an error; JSON stays JSON, and a body without such texts stays unchanged."""
         text = content[:_LONGEST].decode("utf-8", "replace")
         try:
             data = json.loads(content) if len(content) <= _LONGEST else None
@@ -46,14 +46,14 @@ class Scrubber:
         return content if scrubbed == data else json.dumps(scrubbed, ensure_ascii=True).encode()
 
     def text(self, text: str) -> str:
-        """Return a text of the provider."""
+        """Return a scrubbed text of the provider."""
         text = self._without_key(text)
         for host in self._hosts:
             text = text.replace(host, "[the provider]")
         return redact(_ACCOUNT.sub("[account]", _ADDRESS.sub("[address]", text)))
 
     def _without_key(self, text: str) -> str:
-        """Take out the key and every part of it that tells something; providers quote its ends."""
+        """Remove the key and every long part of it; providers quote its ends."""
         key = self._key
         if not key:
             return text
@@ -72,8 +72,18 @@ class Scrubber:
 
 
 def _run_of(key: str, start: int, text: str) -> str:
-    """Take the longest part of a key that begins at a place out of a text."""
+    """Remove the longest part of a key that begins at an index from a text."""
     end = len(key)
     while key[start:end] not in text:
         end -= 1
     return text.replace(key[start:end], "[key]")
+
+
+def noted(content: bytes, note: str) -> bytes:
+    """Return the body of an error with a note added to its message; a body without one stays unchanged."""
+    try:
+        body = json.loads(content)
+        body["error"]["message"] = f"{body['error']['message']} {note}"
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return content
+    return json.dumps(body).encode()

@@ -23,9 +23,10 @@ from leporello.gateway.workers import Workers
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 
     from starlette.applications import Starlette
+    from starlette.routing import Route
 
     from leporello.config import Config
     from leporello.store import Store
@@ -45,7 +46,7 @@ STALL_SECONDS: Final = 120.0
 _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # as in malloc.h
 _LONG_TEXT, _ARENAS = 512 * 1024, 4
 _LONGEST_HEADERS: Final = 64 * 1024
-_SWITCH_SECONDS: Final = 0.0001  # a thread that computes must not keep the event loop from its turn
+_SWITCH_SECONDS: Final = 0.0005  # a thread that computes must not keep the event loop from its turn
 
 
 def serve(
@@ -55,21 +56,30 @@ def serve(
     host: str = "127.0.0.1",
     port: int = 8765,
     on_ready: Callable[[str], None],
-    **options: Any,
+    engine_options: Mapping[str, Any] | None = None,
+    pages: Sequence[Route] = (),
 ) -> None:
     """Serve until a signal comes; `on_ready` is told the address when requests are answered."""
     _prepare()
     with listening(config, host, port) as listener:
-        Server(create_app(config, store, **options), on_ready=on_ready).run(listener)
+        app = create_app(config, store, engine_options=engine_options, pages=pages)
+        Server(app, on_ready=on_ready).run(listener)
 
 
 def serve_in_processes(
-    config: Config, command: Sequence[str], *, host: str, port: int, on_ready: Callable[[str], None]
+    config: Config,
+    command: Sequence[str],
+    *,
+    host: str,
+    port: int,
+    on_ready: Callable[[str], None],
+    pages: Sequence[Route] = (),
 ) -> None:
     """Serve until a signal comes, each key in a process of its own; `command` starts one."""
     _prepare()
     with listening(config, host, port) as listener:
-        Server(create_proxy(config, Workers(config.gateway.processes, command)), on_ready=on_ready).run(listener)
+        proxy = create_proxy(config, Workers(config.gateway.processes, command), pages)
+        Server(proxy, on_ready=on_ready).run(listener)
 
 
 def serve_behind(config: Config, store: Store, *, purges: bool, on_ready: Callable[[str], None]) -> None:
@@ -82,7 +92,7 @@ def serve_behind(config: Config, store: Store, *, purges: bool, on_ready: Callab
 
 
 def _stop_with_parent(server: Server) -> None:
-    """Stop when the other end of the standard input is closed: whoever started this process is gone."""
+    """Stop when the other end of the standard input is closed: the parent process has ended."""
     while os.read(0, 1024):
         pass
     server.stop()
@@ -110,8 +120,13 @@ def listening(config: Config, host: str, port: int) -> socket.socket:
             key="gateway.api_keys",
             hint="Make a key with `leporello serve --new-key NAME`, or leave --host out.",
         )
-    if "" in config.gateway.api_keys:  # nobody's name: the conversations of this machine's own user would be theirs
+    if "" in config.gateway.api_keys:  # it would own the conversations of this machine's own user
         raise ConfigError("a key has no name.", file=config.path, key="gateway.api_keys", hint="Give it one.")
+    return bound(host, port)
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """Return a socket that listens on an address."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host.strip("[]"), port), family=family, backlog=1024)
@@ -136,8 +151,9 @@ class Server:
             uvicorn.Config(
                 self._app,
                 ws="none",
+                proxy_headers=False,
                 http=_Protocol,
-                loop="asyncio",
+                loop="auto",
                 lifespan="on",
                 log_config=None,
                 access_log=False,
@@ -168,7 +184,7 @@ class Server:
 
 
 class _Server(uvicorn.Server):
-    """Stops when it is signalled; what the program does then is up to whoever runs it."""
+    """Stops when it is signalled; what the program does then is up to the caller."""
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

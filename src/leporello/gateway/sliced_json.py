@@ -1,4 +1,4 @@
-"""Reading long JSON so that other threads run in between.
+"""Reads long JSON so that other threads run in between.
 
 The decoder of `json` that is written in C holds the interpreter until it is done: 0.25 s for 32 MB of escapes. Here the
 values are walked through by the one in Python, and a long text is read a slice at a time.

@@ -1,4 +1,4 @@
-"""Server-sent events, read as they come and passed on as they are."""
+"""Parses server-sent events, and keeps their bytes."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final
 
+from leporello.session.responses_stream import ENDS
+
 _END_OF_EVENT: Final = re.compile(rb"\r\n\r\n|\n\n|\r\r")
 _LINES: Final = re.compile(rb"\r\n|\n|\r")
 _DONE: Final = b"[DONE]"
+_LAST: Final = ENDS | {"message_stop"}
 
 LONGEST_EVENT: Final = 4 * 1024 * 1024
 """An event with more data is passed on, but not read."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Event:
-    """One event: its bytes, its data if that is JSON, and whether it says that the answer is complete."""
+class ServerSentEvent:
+    """One event: its bytes, its data if that is JSON, and whether it ends the answer."""
 
     raw: bytes
     data: Any = None
@@ -26,17 +29,17 @@ class Event:
 
 
 class Events:
-    """Cuts a stream of bytes into events."""
+    """Splits a stream of bytes into events."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     @property
     def rest(self) -> bytes:
-        """What came of an event that is not complete yet."""
+        """The bytes of an incomplete event."""
         return bytes(self._rest)
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """Take the next bytes and return the events that are complete now."""
         # An end mark may lie across two chunks; further back there is none, or it would have been found before.
         at = max(0, len(self._rest) - 3)
@@ -53,13 +56,13 @@ def event(name: str, data: Any) -> bytes:
     return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
 
 
-def _event(raw: bytes) -> Event:
+def _event(raw: bytes) -> ServerSentEvent:
     lines = (line for line in _LINES.split(raw) if line.startswith(b"data:"))
     text = b"\n".join(line[5:].removeprefix(b" ") for line in lines)
     if not text or text == _DONE or len(text) > LONGEST_EVENT:
-        return Event(raw=raw, last=text == _DONE)
+        return ServerSentEvent(raw=raw, last=text == _DONE)
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):
-        return Event(raw=raw)
-    return Event(raw=raw, data=data, last=isinstance(data, dict) and data.get("type") == "message_stop")
+        return ServerSentEvent(raw=raw)
+    return ServerSentEvent(raw=raw, data=data, last=isinstance(data, dict) and data.get("type") in _LAST)

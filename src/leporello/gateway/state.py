@@ -1,26 +1,28 @@
-"""What all requests share: the configuration, the store, the conversations, the providers."""
+"""The state that all requests share: configuration, store, open sessions, providers, limits, metrics."""
 
 from __future__ import annotations
 
 import asyncio
-import re
+import threading
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
+
+from cachetools import LRUCache
 
 from leporello import llm
 from leporello.errors import LeporelloError
 from leporello.events import log_event
 from leporello.gateway.agents import Agents
 from leporello.gateway.client_session import ClientSession
-from leporello.gateway.clients import Clients
+from leporello.gateway.client_sessions import ClientSessions
 from leporello.gateway.errors import Refused
 from leporello.gateway.keys import Keys, from_this_machine
 from leporello.gateway.lag import Lag
-from leporello.gateway.limits import ConcurrencyLimit, Lanes
+from leporello.gateway.limits import ConcurrencyLimit, ThreadLimits
 from leporello.gateway.metrics import Metrics
-from leporello.gateway.recent import Recent
 from leporello.gateway.upstream import connect
+from leporello.llm.sdk import SdkClient, wait_for_packages
 from leporello.messages.visible import one_line
 from leporello.redact import logger
 from leporello.session.factory import open_session
@@ -30,25 +32,25 @@ if TYPE_CHECKING:
 
     from leporello.config import Config
     from leporello.events import Event
-    from leporello.gateway.clients import Address, Client
-    from leporello.gateway.limits import Lane
+    from leporello.gateway.client_sessions import BranchAddress, HeldSession
+    from leporello.gateway.limits import ThreadLimit
     from leporello.gateway.upstream import Upstream
     from leporello.llm import LLM, Completion
     from leporello.messages import Message
     from leporello.plugins import EngineSource
     from leporello.store import Store
 
-_NAME: Final = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 _LOOK_SECONDS: Final = 20.0
-_THREADS: Final = 32  # for what belongs to no conversation; each key has a lane of a few
+_THREADS: Final = 32  # for what belongs to no conversation; each key has a threads of a few
 _PURGE_PAUSE: Final = 5.0
 _PURGE_SECONDS: Final = 1.0
 _MOST_MODELS: Final = 128  # a client may name any model
+_BY_THE_MAIN_MODEL: Final = frozenset({"auto", "main"})
 _log = logger("leporello.gateway")
 
 
 class State:
-    """The gateway without its endpoints."""
+    """The shared state, and the tasks that run beside requests."""
 
     def __init__(
         self,
@@ -63,37 +65,39 @@ class State:
         self.store = store
         self.keys = Keys(self.settings.api_keys)
         self.concurrency = ConcurrencyLimit(self.settings.limits.concurrency, self.settings.limits.body_bytes)
-        self.lanes = Lanes()
+        self.thread_limits = ThreadLimits()
         self.metrics = Metrics()
         self.lag = Lag()
-        self.clients = Clients(store, self._session, lanes=self.lanes)
+        self.clients = ClientSessions(store, self._session, thread_limits=self.thread_limits)
         self._options = dict(engine_options or {})
         self._purges = purges
-        self.agents = Agents(config, store, self._hear, self._options)
-        self._windows: Recent[tuple[str, str], int] = Recent(_MOST_MODELS)
-        self._sources: Recent[tuple[str, str, int], EngineSource] = Recent(_MOST_MODELS)
+        self.agents = Agents(config, store, self._on_event, self._options)
+        self._windows: LRUCache[tuple[str, str], int] = LRUCache(_MOST_MODELS)
+        self._sources: LRUCache[tuple[str, str, int], EngineSource] = LRUCache(_MOST_MODELS)
+        self._caches = threading.Lock()
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Serve while this is open; at the end every conversation is ended properly."""
+        """Connect to the providers and run the background tasks inside the block; then end all sessions."""
         self.upstreams, client = connect(self.settings)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "leporello-gateway"))
-        works = [self._tidy(), self.lag.watch(), *([self._purge()] if self._purges else [])]
+        works = [self._expire_idle(), self.lag.watch(), *([self._purge()] if self._purges else [])]
         tasks = [asyncio.ensure_future(work) for work in works]
+        await asyncio.to_thread(self._warm_up)
         try:
             yield
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-            await self.agents.close()
-            await self.clients.close()
-            await client.aclose()
+            await self.agents.pool.close_all()
+            await self.clients.pool.close_all()
+            await client.close()
 
     def owner(self, headers: Mapping[str, str]) -> str:
-        """Return whose request this is; Refused when nobody may make it."""
+        """Return the owner of a request; Refused when it has no valid key."""
         if not self.keys:
-            if not from_this_machine(headers):
+            if not from_this_machine(headers, self.settings.cors_origins):
                 raise Refused(403, "this gateway has no keys and serves this machine only, and no web page.")
             return ""
         owner = self.keys.owner(headers)
@@ -101,24 +105,32 @@ class State:
             raise Refused(401, "the key of the gateway is missing or wrong.", code="invalid_api_key")
         return owner
 
-    def releaser(self, client: Client, model: str) -> Callable[[], None]:
-        """Return what gives a conversation back, once, and remembers the model's window as the provider named it."""
+    async def forget(self, owner: str, conversation: str) -> None:
+        """Let go of a conversation that is about to be deleted."""
+        await self.agents.end(owner, conversation)
+        await self.clients.forget(owner, conversation)
+
+    def releaser(self, held: HeldSession, model: str) -> Callable[[], None]:
+        """Return a function that releases a session, once, and keeps the context length that the provider named."""
         given_back = False
 
         def release() -> None:
             nonlocal given_back
             if not given_back:
                 given_back = True
-                self._windows.put((client.address.dialect, model), client.context_length)
-                self.clients.release(client)
+                with self._caches:
+                    self._windows[held.address.dialect, model] = held.context_length
+                self.clients.release(held)
 
         return release
 
-    def _session(self, address: Address, model: str, lane: Lane) -> ClientSession:
-        """Open a conversation, in the thread that it lives in."""
+    def _session(self, address: BranchAddress, model: str, threads: ThreadLimit) -> ClientSession:
+        """Open a session; called in the session's own thread."""
         upstream = self.upstreams[address.dialect]
-        window = self._windows.get((address.dialect, model)) or 0
-        kind = (address.dialect, model, window)
+        with self._caches:
+            window = self._windows.get((address.dialect, model)) or 0
+            kind = (address.dialect, model, window)
+            source = self._sources.get(kind)
         opened = open_session(
             address.conversation,
             branch=address.branch,
@@ -127,22 +139,37 @@ class State:
             provider=upstream.provider(model),
             base_url=upstream.own_address,
             context_length=window or None,
-            engine=self._sources.get(kind),
+            engine=source,
             store=self.store,
             config=self.config,
             system=None,
             dialect=address.dialect,
             owner=address.owner,
             platform="gateway",
-            on_event=self._hear,
-            **(self._options or {"llm": self._summariser(upstream, model, lane)}),
+            on_event=self._on_event,
+            **(self._options or {"llm": self._summariser(upstream, model, threads)}),
         )
         if opened.source is not None:
-            self._sources.put(kind, opened.source)
-        return ClientSession(opened, with_tools=self.settings.tools and address.named)
+            with self._caches:
+                self._sources[kind] = opened.source
+        return ClientSession(opened, with_tools=self.settings.tools)
 
-    def _summariser(self, upstream: Upstream, model: str, lane: Lane) -> LLM | None:
-        """Return who writes summaries: as configured, else the conversation's own provider, with the gateway's key."""
+    def _warm_up(self) -> None:
+        """Load what writes summaries before the first fold needs it, for the providers that can be asked."""
+        for name, upstream in self.upstreams.items():
+            if upstream.is_set_up and not self._options:
+                with suppress(LeporelloError):  # the first conversation tells what is wrong
+                    self._summariser(upstream, self.config.model.default or name, self.thread_limits.of(""))
+        wait_for_packages()  # a request that imports meanwhile could meet half of a module
+
+    def _summariser(self, upstream: Upstream, model: str, threads: ThreadLimit) -> LLM | None:
+        """Return the model for summaries: as configured, else of the conversation's provider, with the gateway's key.
+
+        None, for summaries without a model, where only clients have a key for an address that is not the public one.
+        """
+        wanted = self.config.auxiliary.compression
+        if upstream.is_paid_by_clients and wanted.provider in _BY_THE_MAIN_MODEL and not wanted.base_url:
+            return None
         route = {
             "default": model or None,
             "base_url": upstream.own_address,
@@ -150,26 +177,28 @@ class State:
         }
         main = self.config.model.model_copy(update=route)
         connected = llm.connect(self.config, environ=upstream.environment(), main=main)
-        return connected and _Summariser(connected, lane)
+        if isinstance(connected, SdkClient):
+            connected.preload()
+        return connected and _Summariser(connected, threads)
 
-    def _hear(self, event: Event) -> None:
-        """Take note of what happens in a conversation, in whatever thread it does."""
+    def _on_event(self, event: Event) -> None:
+        """Log and count what happens in a conversation, from any thread."""
         log_event(event)
         self.metrics.happened(event)
 
-    async def _tidy(self) -> None:
-        """End conversations that nobody uses."""
+    async def _expire_idle(self) -> None:
+        """Close idle sessions, again and again."""
         idle = self.settings.expire_minutes * 60
         while True:
             await asyncio.sleep(min(_LOOK_SECONDS, idle / 4))
             try:
-                await self.clients.expire(idle)
-                await self.agents.expire(idle)
+                await self.clients.pool.expire(idle)
+                await self.agents.pool.expire(idle)
             except LeporelloError as error:
                 _log.warning("idle conversations could not be ended: %s", one_line(str(error)))
 
     async def _purge(self) -> None:
-        """Take what was deleted out of the store, in slices between which others write."""
+        """Purge deleted rows from the store in short slices, again and again."""
         while True:
             await asyncio.sleep(_PURGE_PAUSE)
             try:
@@ -179,23 +208,16 @@ class State:
 
 
 class _Summariser:
-    """A model that writes summaries; while it is waited for, others of the same key compute."""
+    """A model for summaries; while a thread waits for it, another thread of the same key may run."""
 
-    def __init__(self, inner: LLM, lane: Lane) -> None:
+    def __init__(self, inner: LLM, threads: ThreadLimit) -> None:
         self._inner = inner
-        self._lane = lane
+        self._threads = threads
         self.model = inner.model
         self.provider = inner.provider
         self.context_length = inner.context_length
 
     def complete(self, messages: list[Message], *, max_tokens: int, timeout: float) -> Completion:
         """Ask once."""
-        with self._lane.idle():
+        with self._threads.idle():
             return self._inner.complete(messages, max_tokens=max_tokens, timeout=timeout)
-
-
-def checked_name(name: str) -> str:
-    """Return the name that a client gave its conversation, or refuse it."""
-    if not _NAME.fullmatch(name):
-        raise Refused(400, "the name of a conversation has 1 to 128 letters, digits and . _ : @ -")
-    return name

@@ -1,190 +1,153 @@
-"""The providers behind the gateway: raw HTTP to an address that only the configuration decides."""
+"""The providers behind the gateway: HTTP requests to the addresses in the configuration."""
 
 from __future__ import annotations
 
 import os
-import re
-import zlib
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
-import httpx2
+import aiohttp
+from yarl import URL
 
 from leporello.caching.providers import route_of
 from leporello.config.keys import VARIABLES
 from leporello.gateway.errors import Refused
+from leporello.gateway.headers import CHATGPT_ACCOUNT, credentials, to_provider
+from leporello.gateway.reply import Reply, is_success
 from leporello.gateway.scrub import Scrubber
+from leporello.llm.tls import shared_context
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+    from collections.abc import Mapping
 
-    from leporello.config.model import Gateway
+    from leporello.config.model import AnthropicUpstream, Gateway, OpenAIUpstream
 
 CONNECT_SECONDS: Final = 20.0
 IDLE_SECONDS: Final = 3.0
 """How long a connection is kept for the next request: shorter than servers keep theirs."""
 
+LONGEST_HEADERS: Final = 64 * 1024
+"""How many bytes a line of a provider's headers may have."""
+
 ANTHROPIC_VERSION: Final = "2023-06-01"
-
-_PASSED_ON: Final = frozenset({"accept", "content-type", "http-referer", "idempotency-key", "openai-beta", "x-title"})
-"""Headers of a client that concern the provider; none of them names a person or carries a key."""
-
-_PASSED_BACK: Final = re.compile(
-    r"content-type|cache-control|retry-after(-ms)?|(x-|openai-|anthropic-)?request-id|x-should-retry"
-    r"|(x-|anthropic-)ratelimit-[a-z0-9-]+|(openai|anthropic)-(processing-ms|version|model)"
-)
-"""Headers of a provider that concern the client; any other may speak of the account or of the machines behind."""
-
-_PACKED: Final = frozenset({"gzip", "x-gzip", "deflate"})
-_PIECE: Final = 64 * 1024
+CHATGPT: Final = "https://chatgpt.com/backend-api/codex"
 
 
 class Upstream:
     """One provider: where it is, and the key for it."""
 
     def __init__(
-        self, name: str, base_url: str, api_key_env: str | None, client: httpx2.AsyncClient, longest: int
+        self, name: str, settings: OpenAIUpstream | AnthropicUpstream, gateway: Gateway, client: aiohttp.ClientSession
     ) -> None:
         self.name = name
-        self.base_url = base_url.rstrip("/")
-        self._variable = api_key_env
+        self.base_url = settings.base_url.rstrip("/")
+        self._variable = settings.api_key_env
+        self.with_client_key = bool(settings.pass_client_key)
+        """Whether clients pay with keys of their own."""
+        self._keyed = bool(gateway.api_keys)
         self._client = client
-        self._longest = longest
+        self._longest = gateway.limits.answer_bytes
+        self._proxy = _proxy(self.base_url)
 
     async def send(
         self, path: str, content: bytes | None, headers: Mapping[str, str], query: str = "", method: str = "POST"
     ) -> Reply:
         """Send a request and return the answer as soon as it begins; its body is still to be read."""
-        address = f"{self.base_url}{path}{'?' + query if query else ''}"
-        own = {**self._credentials(headers), "accept-encoding": "identity"}
-        sent = passed_on(headers) | {name.encode(): value.encode("latin-1") for name, value in own.items()}
-        request = self._client.build_request(method, address, content=content, headers=sent)
+        address = f"{self.address_for(headers)}{path}{'?' + query if query else ''}"
+        sent = {**self._own_headers(headers), **to_provider(headers)}
         try:
-            response = await self._client.send(request, stream=True)
-        except httpx2.TimeoutException as error:
+            response = await self._client.request(
+                method,
+                URL(address, encoded=True),
+                data=content,
+                headers=sent,
+                proxy=self._proxy,
+                allow_redirects=False,
+            )
+        except TimeoutError as error:
             raise Refused(504, "the provider did not answer in time.", retry_after=5) from error
-        except httpx2.HTTPError as error:
+        except (aiohttp.ClientError, OSError) as error:
             raise Refused(502, "the provider cannot be reached.", retry_after=5) from error
-        if response.is_success or response.is_error:
-            return Reply(response, self._longest)
-        await response.aclose()
-        raise Refused(502, f"the provider answered with the status {response.status_code}, which no answer has.")
+        if is_success(response.status) or 400 <= response.status < 600:  # noqa: PLR2004 - the statuses of refusals
+            return Reply(response, self._longest, with_client_key=self.with_client_key)
+        response.close()
+        raise Refused(502, f"the provider answered with the status {response.status}, which no answer has.")
+
+    def address_for(self, headers: Mapping[str, str]) -> str:
+        """Return the address for a client's request: OpenAI serves logins of ChatGPT at another one than keys."""
+        is_login = self.with_client_key and self.name == "openai" and CHATGPT_ACCOUNT in headers
+        return CHATGPT if is_login and self._is_public else self.base_url
 
     def scrubber(self) -> Scrubber:
-        """Return what takes this gateway's key and address out of the provider's texts."""
+        """Return the scrubber that removes this gateway's key and address from the provider's texts."""
         return Scrubber(self._key(), self.own_address or "")
 
     @property
     def own_address(self) -> str | None:
-        """The address, unless it is the one that everybody knows the provider by."""
+        """The address, None if it is the provider's public one."""
         return None if self._is_public else self.base_url
 
+    @property
+    def is_paid_by_clients(self) -> bool:
+        """Tell whether a request of the gateway's own, to an address that is not the public one, would have no key."""
+        return self.with_client_key and not self._is_public and not self._key()
+
+    @property
+    def is_set_up(self) -> bool:
+        """Whether the configuration or the environment says anything about it."""
+        return bool(self._key()) or not self._is_public
+
     def provider(self, model: str) -> str:
-        """Return who serves a model there, as prices and windows know him; "" for a server of one's own."""
+        """Return the provider of a model there, as in the tables of prices and windows; "" for an unknown server."""
         known = route_of(model, "anthropic" if self.name == "anthropic" else "", self.base_url)
         return "" if known == "custom" else known
 
     def environment(self) -> dict[str, str]:
-        """Return the environment in which the key for this provider is where everybody looks for it."""
+        """Return the environment with the key for this provider in its usual variable."""
         key = self._key()
         return {**os.environ, VARIABLES[self.name]: key} if key else dict(os.environ)
 
     def _key(self) -> str:
         return os.environ.get(self._variable, "").strip() if self._variable else ""
 
-    def _credentials(self, headers: Mapping[str, str]) -> dict[str, str]:
-        key = self._key()
+    def _own_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Return the headers to add to the client's own: the key, and the version of the API."""
+        key, own = self._key(), {"accept-encoding": "identity"}
+        if self.name == "anthropic":
+            own["anthropic-version"] = ANTHROPIC_VERSION
+        if self.with_client_key:
+            return own | credentials(headers, keyed=self._keyed)
         if not key and self._is_public:
             raise Refused(502, f"the gateway has no key for its provider: its operator must set {self._variable}.")
-        if self.name == "anthropic":
-            version = {"anthropic-version": headers.get("anthropic-version", ANTHROPIC_VERSION)}
-            return {**version, "x-api-key": key} if key else version
-        return {"authorization": f"Bearer {key}"} if key else {}
+        if key:
+            own |= {"x-api-key": key} if self.name == "anthropic" else {"authorization": f"Bearer {key}"}
+        return own
 
     @property
     def _is_public(self) -> bool:
         return urlsplit(self.base_url).hostname in {"api.openai.com", "api.anthropic.com"}
 
 
-def connect(settings: Gateway) -> tuple[dict[str, Upstream], httpx2.AsyncClient]:
-    """Return the providers of the configuration, and the client that talks to them; whoever asked for it closes it."""
-    seconds = settings.limits.seconds
-    client = httpx2.AsyncClient(
-        timeout=httpx2.Timeout(seconds, connect=CONNECT_SECONDS, pool=None),
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64, keepalive_expiry=IDLE_SECONDS),
-        follow_redirects=False,
+def connect(settings: Gateway) -> tuple[dict[str, Upstream], aiohttp.ClientSession]:
+    """Return the providers of the configuration, and the client that talks to them; the caller closes it."""
+    client = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=IDLE_SECONDS, ssl=shared_context()),
+        timeout=aiohttp.ClientTimeout(sock_connect=CONNECT_SECONDS, sock_read=settings.limits.seconds),
+        cookie_jar=aiohttp.DummyCookieJar(),
+        skip_auto_headers=["content-type"],
+        auto_decompress=False,
+        max_line_size=LONGEST_HEADERS,
+        max_field_size=LONGEST_HEADERS,
     )
-    named: dict[str, Any] = {"openai": settings.upstreams.openai, "anthropic": settings.upstreams.anthropic}
-    longest = settings.limits.answer_bytes
-    found = {name: Upstream(name, one.base_url, one.api_key_env, client, longest) for name, one in named.items()}
-    return found, client
+    upstreams = settings.upstreams
+    named: dict[str, Any] = {"openai": upstreams.openai, "anthropic": upstreams.anthropic}
+    found = {name: Upstream(name, one, settings, client) for name, one in named.items()}
+    return {**found, "responses": found["openai"]}, client
 
 
-def passed_on(headers: Mapping[str, str]) -> dict[bytes, bytes]:
-    """Return the headers of a client that go to the provider, byte for byte; one that came twice as one list."""
-    found: dict[bytes, list[bytes]] = {}
-    for name, value in headers.items():
-        if name in _PASSED_ON or (name.startswith("anthropic-") and name != "anthropic-version"):
-            found.setdefault(name.encode("latin-1"), []).append(value.encode("latin-1"))
-    return {name: b", ".join(values) for name, values in found.items()}
-
-
-class Reply:
-    """A provider's answer: its body comes in pieces, and is unpacked only as far as it may be long."""
-
-    def __init__(self, response: httpx2.Response, longest: int) -> None:
-        self._response = response
-        self._longest = longest
-        self.status = response.status_code
-        self.is_success = response.is_success
-        self.headers: dict[str, str] = dict(response.headers)
-        self.is_stream = self.headers.get("content-type", "").startswith("text/event-stream")
-
-    def passed_back(self) -> list[tuple[bytes, bytes]]:
-        """Return the headers that go to the client."""
-        raw = ((name.lower(), value) for name, value in self._response.headers.raw)
-        return [(name, value) for name, value in raw if _PASSED_BACK.fullmatch(name.decode("latin-1"))]
-
-    async def pieces(self) -> AsyncIterator[bytes]:
-        """Yield the body as it comes; Refused when it does not come to its end, is too long or cannot be unpacked."""
-        length = 0
-        unpack = _unpacker(self.headers.get("content-encoding", ""))
-        try:
-            async for chunk in self._response.aiter_raw():
-                for piece in unpack(chunk):
-                    length += len(piece)
-                    if length > self._longest:
-                        raise Refused(502, f"the provider's answer is longer than {self._longest:,} bytes.")
-                    yield piece
-        except httpx2.TimeoutException as error:
-            raise Refused(504, "the provider's answer did not come in time.", retry_after=5) from error
-        except httpx2.HTTPError as error:
-            raise Refused(502, "the provider's answer broke off.", retry_after=1) from error
-        except zlib.error as error:
-            raise Refused(502, "the provider's answer cannot be unpacked.", retry_after=1) from error
-
-    async def read(self) -> bytes:
-        """Return the whole body."""
-        return b"".join([piece async for piece in self.pieces()])
-
-    async def aclose(self) -> None:
-        """Let the connection go."""
-        await self._response.aclose()
-
-
-def _unpacker(encoding: str) -> Callable[[bytes], Iterator[bytes]]:
-    """Return what unpacks a body piece by piece: a small one that unpacks to a huge one is noticed on the way."""
-    names = [name.strip().lower() for name in encoding.split(",") if name.strip() not in ("", "identity")]
-    if not names:
-        return lambda chunk: iter([chunk])
-    if len(names) > 1 or names[0] not in _PACKED:
-        raise Refused(502, "the provider's answer is packed in a way that was not asked for.")
-    inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)
-
-    def unpacked(chunk: bytes) -> Iterator[bytes]:
-        while chunk and not inflate.eof:
-            piece = inflate.decompress(chunk, _PIECE)
-            chunk = inflate.unconsumed_tail
-            yield piece
-
-    return unpacked
+def _proxy(address: str) -> str | None:
+    """Return the proxy that the environment names for an address."""
+    parts = urlsplit(address)
+    proxies = getproxies()
+    return None if proxy_bypass(parts.hostname or "") else proxies.get(parts.scheme, proxies.get("all"))

@@ -1,7 +1,7 @@
-"""The processes that serve the keys of a gateway: each key has one of its own, as long as there are enough.
+"""The processes of a gateway: each key has one of its own, as long as there are enough.
 
-Python runs one thread at a time, so whatever one key asks for keeps all others of its process waiting. A process is
-started with the first request of a key, and serves it as long as the gateway runs.
+Python runs one thread at a time, so the requests of one key slow down the others in its process. A process is started
+with the first request of a key, and serves it as long as the gateway runs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-import httpx2
+import aiohttp
 
 from leporello.gateway.errors import Refused
 from leporello.redact import logger
@@ -27,25 +27,27 @@ STOP_SECONDS: Final = 45.0
 _log = logger("leporello.gateway")
 
 
-class Worker:
+class WorkerProcess:
     """One process on a port of this machine; started when it is needed, and again when it died.
 
-    It looks at the keys of requests itself, so that whoever finds the port can do no more there than at the gateway.
+    It looks at the keys of requests itself, so that its port allows no more than the gateway's.
     """
 
     def __init__(self, command: Sequence[str]) -> None:
         self._command = command
         self._process: asyncio.subprocess.Process | None = None
         self._starting = asyncio.Lock()
-        self._client: httpx2.AsyncClient | None = None
+        self._client: aiohttp.ClientSession | None = None
+        self.address = ""
+        """Where it serves, once it runs."""
 
     @property
     def is_running(self) -> bool:
-        """Whether the process is there."""
+        """Whether the process is running."""
         return self._process is not None and self._process.returncode is None
 
-    async def client(self) -> httpx2.AsyncClient:
-        """Return what talks to the process, which is started if it does not run."""
+    async def client(self) -> aiohttp.ClientSession:
+        """Return the HTTP client for the process, which is started if it is not running."""
         async with self._starting:
             if not self.is_running:
                 await self._start()
@@ -53,9 +55,9 @@ class Worker:
         return self._client
 
     async def stop(self) -> None:
-        """Let the process finish its turns and end."""
+        """Stop the process after its running turns."""
         if self._client is not None:
-            await self._client.aclose()
+            await self._client.close()
         if self._process is None or self._process.returncode is not None:
             return
         self._process.terminate()
@@ -90,35 +92,37 @@ class Worker:
             await process.wait()
             raise Refused(503, "the gateway cannot start a process for this key; its log says why.", retry_after=5)
         if self._client is not None:
-            await self._client.aclose()
-        self._client = httpx2.AsyncClient(
-            base_url=ready.decode().strip(),
-            limits=httpx2.Limits(max_connections=None, max_keepalive_connections=64),
-            timeout=None,  # the process has limits of its own
-            trust_env=False,
+            await self._client.close()
+        self.address = ready.decode().strip()
+        self._client = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0),
+            timeout=aiohttp.ClientTimeout(),  # the process has limits of its own
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=["accept", "accept-encoding", "content-type", "user-agent"],
+            auto_decompress=False,
         )
 
 
 class Workers:
-    """All processes of a gateway, and which key is whose."""
+    """All processes of a gateway, and the process of each key."""
 
     def __init__(self, most: int, command: Sequence[str]) -> None:
         self._most = most
         self._command = command
-        self._workers: list[Worker] = []
+        self._workers: list[WorkerProcess] = []
         self._of: dict[str, int] = {}
 
     @property
-    def running(self) -> list[Worker]:
+    def running(self) -> list[WorkerProcess]:
         """The processes that were started."""
         return [worker for worker in self._workers if worker.is_running]
 
-    def of(self, owner: str) -> Worker:
+    def of(self, owner: str) -> WorkerProcess:
         """Return the process of a key: one of its own, or the one with the fewest keys when there are no more."""
         if owner not in self._of:
             if len(self._workers) < self._most:
                 purges = [] if self._workers else ["--purges"]
-                self._workers.append(Worker([*self._command, "--worker", *purges]))
+                self._workers.append(WorkerProcess([*self._command, "--worker", *purges]))
             keys = Counter(self._of.values())
             self._of[owner] = min(range(len(self._workers)), key=lambda number: keys[number])
         return self._workers[self._of[owner]]

@@ -1,8 +1,7 @@
-"""The artifact trail: what each stored message did, exactly, without a model.
+"""The artifact trail: the files, commands, errors, decisions and values of each stored message, found without a model.
 
-It is gathered from the store and not from the turn that stores a message: in the background, at the latest when
-somebody asks for it. The newest artifact says up to where that was done, so nothing has to be remembered, and what is
-gathered twice is kept once.
+They are gathered from the store in the background, at the latest when a tool reads them. Gathering continues behind the
+message of the newest artifact; an artifact that is gathered twice is stored once.
 """
 
 from __future__ import annotations
@@ -31,8 +30,8 @@ _LISTING = 20  # files named together are a listing, not work
 _PAGE = 256
 
 
-class Trail:
-    """The trail of one conversation; safe to bring up to date from any thread. `name` is that of its work."""
+class ArtifactTrail:
+    """The trail of one conversation; `catch_up` is thread-safe, and `name` identifies its background work."""
 
     def __init__(self, store: Callable[[], Store], conversation: str, owner: str) -> None:
         self._store = store
@@ -42,7 +41,7 @@ class Trail:
         self._one_at_a_time = Lock()
 
     def catch_up(self) -> None:
-        """Gather what the messages since the last time left behind; a call that is not answered yet waits."""
+        """Gather the artifacts of new messages; a call is left for the next time until its results are there."""
         with self._one_at_a_time:
             store = self._store()
             if self._gathered is None:
@@ -58,9 +57,9 @@ class Trail:
                 self._gathered = max(self._gathered, beside)
 
     def _gather_beside(self, store: Store, first: int) -> int:
-        """Gather from branches that the head does not go on from, also from a call that was left open; return the last.
+        """Gather the artifacts of messages that are not on the head's path; returns the newest seq of these.
 
-        A host that was killed leaves messages there that nobody has gathered from.
+        A host that was killed may leave such messages.
         """
         info = store.info(self._conversation, owner=self._owner)
         if info is None or not info.superseded:
@@ -75,7 +74,7 @@ class Trail:
         return max((branch[-1].seq for branch in held.values()), default=0)
 
     def _gather(self, rows: list[Stored], *, last: bool) -> list[Stored]:
-        """Gather from complete groups, and return the rows of the last one when it may go on."""
+        """Gather the artifacts of complete groups, and return the rows of the last one if it is incomplete."""
         done = [rows[group.start : group.stop] for group in groups([row.message for row in rows])]
         left = done.pop() if done and (not last or _is_open(done[-1])) else []
         self._add(done)
@@ -94,7 +93,7 @@ class Trail:
 
 
 def _gathered(store: Store, conversation: str, owner: str) -> int:
-    """Return up to which seq the trail was gathered: the group of the newest artifact."""
+    """Return the seq up to which the trail was gathered: that of the newest artifact's group."""
     newest = store.artifacts(conversation, owner=owner, limit=1)
     message = newest[0][1].message if newest else ""
     row = store.get([message], owner=owner).get(message) if message else None
@@ -107,13 +106,13 @@ def _gathered(store: Store, conversation: str, owner: str) -> int:
 
 
 def _is_open(group: Sequence[Stored]) -> bool:
-    """Tell whether results of the calls of a group may still come."""
+    """Tell whether a group has calls without results."""
     called = {call.id for call in tool_calls_of(group[0].message)}
     return bool(called - {row.message.get("tool_call_id") for row in group[1:]})
 
 
 def _of_group(group: Sequence[Stored]) -> Iterator[Artifact]:
-    """Yield what a call and its results, read together, left behind; all of it is linked to the first message."""
+    """Yield the artifacts of a call and its results, linked to the first message."""
     message, time = group[0].id, group[0].time
     for kind, value, note in _bounded(collect(redact_messages(row.message for row in group))):
         yield Artifact(kind=kind, value=value, note=note, message=message, time=time)

@@ -1,7 +1,7 @@
-"""Work that nobody waits for: one pool of two threads for the whole process, started when it is first needed.
+"""The thread pool for background work: two threads for the whole process, started when they are first needed.
 
-What is to be done is a row in the store; the pool only runs whoever claims such rows. So nothing is lost when the
-process ends, and another process may go on with it.
+The work itself is kept as jobs in the store; the pool runs functions that claim them. So nothing is lost when the
+process ends, and another process can continue.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ Work: TypeAlias = "Callable[[], None]"
 
 
 class Executor(Protocol):
-    """Something that runs work later."""
+    """Runs work later."""
 
     def submit(self, work: Work, whose: str) -> None:
         """Run this soon; it must not raise."""
 
     def drain(self, whose: str, seconds: float) -> bool:
-        """Wait until everything submitted under a name has run, at most so long; tell whether it has."""
+        """Wait up to `seconds` until everything submitted under a name has run; tell whether it has."""
 
 
-class Pool:
+class ThreadPool:
     """Daemon threads that run what is submitted, in order; a child process after a fork starts with none."""
 
     def __init__(self, threads: int = THREADS) -> None:
@@ -53,7 +53,7 @@ class Pool:
             self._changed.notify_all()
 
     def drain(self, whose: str, seconds: float) -> bool:
-        """Wait until nothing of this name is left to run, at most so long."""
+        """Wait up to `seconds` until nothing of this name is left to run; tell whether that is so."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._pending[whose], seconds)
 
@@ -81,30 +81,7 @@ class Pool:
                     self._changed.notify_all()
 
 
-class Later:
-    """An executor for tests: work runs when it is told to, in the caller's thread and in order."""
-
-    def __init__(self) -> None:
-        self.waiting: deque[Work] = deque()
-
-    def submit(self, work: Work, whose: str) -> None:
-        """Keep the work."""
-        self.waiting.append(work)
-
-    def run(self) -> int:
-        """Run what is waiting, and what that submits; return how much it was."""
-        done = 0
-        while self.waiting:
-            self.waiting.popleft()()
-            done += 1
-        return done
-
-    def drain(self, whose: str, seconds: float) -> bool:
-        """Tell whether nothing waits; nothing is run."""
-        return not self.waiting
-
-
-_POOL = Pool()
+_POOL = ThreadPool()
 
 
 def pool() -> Executor:

@@ -1,4 +1,4 @@
-"""The summary DAG as data: what is folded into which leaf, what a node covers, which nodes stand at the top.
+"""The summary DAG as data: how messages are packed into leaves, what a node covers, which nodes are at the top.
 
 A leaf covers runs of messages by `seq`, or a part of one long message by characters of its text. A condensed node
 covers nodes. All functions are pure.
@@ -20,7 +20,7 @@ from leporello.summary.artifacts.files import file_of
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from leporello.redact import RedactedMessage, Secret
     from leporello.store.records import Node, Stored
@@ -32,10 +32,10 @@ SMALL = 0.15  # of it: what has no leaf of its own
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """A message, or the part of a long one from `start` up to, and without, `stop`.
+    """A message, or the part `start:stop` of the text of a long one.
 
-    `secrets` are those of the whole text of the message, where they are known already; `about` is the file of the call
-    that a tool result answers, where the call stands in another leaf.
+    `secrets` are those of the whole text, if they were found already; `about` is the file of the call that a tool
+    result answers, if the call is in another leaf.
     """
 
     stored: Stored
@@ -47,28 +47,23 @@ class Piece:
 
 
 def views(pieces: Sequence[Piece]) -> list[RedactedMessage]:
-    """Return what a summariser reads: the messages, or parts with the role and the name of the original."""
+    """Return the redacted messages for the summariser; a part has the role and the name of its message."""
     return redact_messages(map(_view, pieces))
 
 
-def _view(piece: Piece) -> Message:
-    message = _part(piece) if piece.start is not None else piece.stored.message
+def _view(piece: Piece) -> Mapping[str, Any]:
+    message: Mapping[str, Any] = piece.stored.message
+    if piece.start is not None:
+        text = flat_text(message)
+        stop = len(text) if piece.stop is None else piece.stop
+        part = {"role": piece.stored.role, "content": redact_part(text, piece.start, stop, piece.secrets)}
+        named = ("name", "timestamp", "tool_call_id")
+        message = part | {key: message[key] for key in named if isinstance(message.get(key), str)}
     return {**message, ABOUT: piece.about} if piece.about else message
 
 
-def _part(piece: Piece) -> Message:
-    message = piece.stored.message
-    text = flat_text(message)
-    stop = len(text) if piece.stop is None else piece.stop
-    part: Message = {"role": piece.stored.role, "content": redact_part(text, piece.start or 0, stop, piece.secrets)}
-    for key in ("name", "timestamp", "tool_call_id"):
-        if isinstance(message.get(key), str):
-            part[key] = message[key]
-    return part
-
-
-def flat_text(message: Message) -> str:
-    """Return everything a message says as one text, in which the parts of a long message are counted."""
+def flat_text(message: Mapping[str, Any]) -> str:
+    """Return the text of a message with its calls and placeholders for media; parts are ranges of this text."""
     said = [_part_text(part) for part in parts_of(message)]
     calls = message.get("tool_calls")
     for call in calls if isinstance(calls, list) else ():
@@ -89,8 +84,8 @@ def _part_text(part: dict[str, Any]) -> str:
 def pack(messages: Sequence[Stored], leaf_tokens: int) -> list[list[Piece]]:
     """Cut messages into leaves of about `leaf_tokens` each; a call stays with its results where they fit together.
 
-    A message that is too long for one leaf is cut into parts, each a leaf of its own, which together are all of it; its
-    call stands in the leaf before. A few words before a long turn share its leaf, which may be a little larger then.
+    A message that is too long for one leaf is cut into parts, each a leaf of its own; its call is in the leaf before.
+    A few words before a long turn share its leaf, which may be a little larger then.
     """
     leaves: list[list[Piece]] = []
     held: list[Piece] = []
@@ -114,7 +109,7 @@ def pack(messages: Sequence[Stored], leaf_tokens: int) -> list[list[Piece]]:
 
 
 def is_full(pieces: Sequence[Piece], leaf_tokens: int) -> bool:
-    """Tell whether a leaf waits for nothing more; a part of a long message is a leaf of its own."""
+    """Tell whether a leaf is full; a part of a long message always is."""
     return pieces[0].start is not None or sum(piece.tokens for piece in pieces) >= leaf_tokens * FULL
 
 
@@ -134,7 +129,7 @@ def _large_group(pieces: list[Piece], leaf_tokens: int) -> list[list[Piece]]:
 
 
 def with_files(leaf: Sequence[Piece], turn: Sequence[Stored]) -> list[Piece]:
-    """Return a leaf in which every tool result whose call stands elsewhere in its turn knows the file of the call."""
+    """Return a leaf whose tool results have `about`, the file of their call, if the call is elsewhere in the turn."""
     inside = {id(piece.stored) for piece in leaf}
     outside = [call for stored in turn if id(stored) not in inside for call in tool_calls_of(stored.message)]
     files = {call.id: file_of(call) for call in outside if call.id}
@@ -142,11 +137,13 @@ def with_files(leaf: Sequence[Piece], turn: Sequence[Stored]) -> list[Piece]:
 
 
 def _parts(piece: Piece, leaf_tokens: int) -> list[Piece]:
-    """Cut a long message at ends of lines where there are any; media alone cannot be cut."""
+    """Cut the text of a long message into parts, at ends of lines if possible."""
     text = flat_text(piece.stored.message)
-    tokens = count_text(text)
-    length = max(1, len(text) * leaf_tokens // max(1, tokens))
-    found_secrets = _secrets(text)
+    length = max(1, len(text) * leaf_tokens // max(1, count_text(text)))
+    try:
+        found_secrets = secrets(text)  # once for all parts
+    except RedactionError:
+        found_secrets = None  # the text is too long for that
     parts: list[Piece] = []
     start = 0
     while start < len(text):
@@ -155,24 +152,19 @@ def _parts(piece: Piece, leaf_tokens: int) -> list[Piece]:
             stop = found + 1
         if len(text) - stop <= length * SMALL:  # no part for a few last words
             stop = len(text)
-        part = text[start:stop]
-        parts.append(
-            Piece(stored=piece.stored, tokens=count_text(part) + 4, start=start, stop=stop, secrets=found_secrets)
-        )
+        tokens = part_tokens(text[start:stop])
+        parts.append(replace(piece, tokens=tokens, start=start, stop=stop, secrets=found_secrets))
         start = stop
     return parts
 
 
-def _secrets(text: str) -> Sequence[Secret] | None:
-    """Find the secrets of a text once for all its parts; None when it is too long for that."""
-    try:
-        return secrets(text)
-    except RedactionError:
-        return None
+def part_tokens(text: str) -> int:
+    """Return the tokens of a part of a long message."""
+    return count_text(text) + 4
 
 
 def covers_of(pieces: Sequence[Piece]) -> tuple[Cover, ...]:
-    """Return what a leaf of these pieces covers: runs without a gap, and parts."""
+    """Return the covers of a leaf: runs of messages, and parts."""
     covers: list[Cover] = []
     for piece in pieces:
         seq = piece.stored.seq
@@ -187,7 +179,7 @@ def covers_of(pieces: Sequence[Piece]) -> tuple[Cover, ...]:
 
 
 def seqs_of(covers: Iterable[Cover]) -> set[int]:
-    """Return the messages that covers speak of, by `seq`."""
+    """Return the `seq` of all messages in covers."""
     return {seq for cover in covers for seq in range(cover.first_seq, cover.last_seq + 1)}
 
 
@@ -213,13 +205,13 @@ class Coverage:
 
 
 def roots(nodes: Sequence[Node]) -> list[Node]:
-    """Return the nodes that no other one covers, in the order of what they tell: these stand in the window."""
+    """Return the nodes that no other one covers, in order: these are in the window."""
     inside = {child for node in nodes for child in node.children}
     return in_order(node for node in nodes if node.id not in inside)
 
 
 def in_order(nodes: Iterable[Node]) -> list[Node]:
-    """Return nodes in the order of what they tell."""
+    """Return nodes in the order of their messages."""
     return sorted(nodes, key=lambda node: (node.first_seq, _first_start(node), node.last_seq))
 
 
@@ -228,7 +220,7 @@ def _first_start(node: Node) -> int:
 
 
 def ancestors(nodes: Sequence[Node], ids: Iterable[str]) -> set[str]:
-    """Return the nodes that stand above others, however far."""
+    """Return the ids of all nodes above others."""
     above: set[str] = set()
     wanted = set(ids)
     while wanted:
@@ -241,9 +233,9 @@ def ancestors(nodes: Sequence[Node], ids: Iterable[str]) -> set[str]:
 def group_to_condense(tops: Sequence[Node], fan_in: int) -> list[Node]:
     """Choose neighbours to become one node: the oldest full run of one level, else any run of one, else the oldest two.
 
-    Levels grow to the left as digits do in a counter, so that every message is summed up only as often as the
-    logarithm of the length of the conversation. New nodes come at the right end only, so one that stands before higher
-    ones never finds a neighbour of its own level: it counts as one of them.
+    Levels rise to the left like the digits of a counter, so a message is summarised again only as often as the
+    logarithm of the conversation's length. New nodes are added at the right end only, so a node before higher ones
+    would never get a neighbour of its level: it counts as one of theirs.
     """
     levels = list(accumulate([node.level for node in reversed(tops)], max))[::-1]
     runs: list[tuple[int, list[Node]]] = []
@@ -257,7 +249,7 @@ def group_to_condense(tops: Sequence[Node], fan_in: int) -> list[Node]:
 
 
 def first_words(message: Message, length: int = 120, *, hide: bool) -> str:
-    """Return how a message begins, on one line; with `hide` without secrets, of which the cut may leave a half."""
+    """Return the beginning of a message on one line; with `hide` secrets are redacted before it is cut."""
     text = text_of(message) or flat_text(message)
     start = text[: 8 * length]
     line = " ".join((redact_part(text, 0, len(start)) if hide else start).split())

@@ -1,7 +1,7 @@
-"""The lists of a host that has no session: what is new in them is stored, and what the host gets is noted.
+"""Serves a host without a session: its new messages are stored, and the lists that it gets are noted in the store.
 
-Such a host (Hermes Agent, a loop of one's own) hands over its whole list again and again. It is reconciled with the
-stored branch, so every message has its id; the window that a fold proposes is committed at once.
+Such a host (Hermes Agent, a loop of your own) passes its whole list in every call. The list is reconciled with the
+stored branch, which gives every message its id; the window that a fold proposes is committed at once.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from operator import is_not
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from leporello.errors import MessageError
+from leporello.errors import MessageError, StaleWindowError
 from leporello.messages import align, copied, repair
 from leporello.messages.values import cleaned
 from leporello.store import open_store
@@ -19,7 +19,8 @@ from leporello.store import open_store
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from leporello.lcm.settings import Settings
+    from leporello.lcm.compaction import Compaction, Outcome
+    from leporello.lcm.settings import LCMSettings
     from leporello.messages import Message
     from leporello.store import Branch, Ingested, Store
 
@@ -30,25 +31,22 @@ _LOOK_BACK = 128
 class OwnStores:
     """The stores of an engine: the one it was given, opened at the first use, and one in memory."""
 
-    def __init__(self, settings: Settings, address: Store | str | os.PathLike[str] | None) -> None:
+    def __init__(self, settings: LCMSettings, address: Store | str | os.PathLike[str] | None) -> None:
         self.address = address
         self._settings = settings
-        self._kept: Store | None = None
-        self._unkept: Store | None = None
+        self._opened: dict[str | os.PathLike[str], Store] = {}
 
     def of(self, conversation: str) -> Store:
         """Return the store of a conversation; one that is not to be kept has a store in memory."""
-        if self._settings.lcm.ignores(conversation):
-            self._unkept = self._unkept or open_store(MEMORY)
-            return self._unkept
-        if self._kept is None:
-            given = self.address
-            named = given is None or isinstance(given, (str, os.PathLike))
-            self._kept = open_store(given or MEMORY) if named else given  # type: ignore[arg-type, assignment]
-        return self._kept  # type: ignore[return-value]
+        address = MEMORY if self._settings.lcm.ignores(conversation) else self.address or MEMORY
+        if not isinstance(address, (str, os.PathLike)):
+            return address
+        if address not in self._opened:
+            self._opened[address] = open_store(address)
+        return self._opened[address]
 
-    def gives_way_to(self, branch: Branch) -> bool:
-        """Tell whether a session's branch is to be used: there is no other store for this conversation."""
+    def accepts(self, branch: Branch) -> bool:
+        """Tell whether the engine works on a session's branch: it was given no other store, and is to keep this one."""
         if self._settings.lcm.ignores(branch.conversation):
             return False
         if self.address is None or self.address is branch.store:
@@ -57,17 +55,15 @@ class OwnStores:
         return url == branch.store.url and MEMORY not in url
 
     def close(self) -> None:
-        """Give back the stores that were opened here; one that was handed over stays open."""
-        if self._unkept is not None:
-            self._unkept.close()
-        if self._kept is not None and self._kept is not self.address:
-            self._kept.close()
-        self._kept = self._unkept = None
+        """Close the stores that were opened here; one that was passed in stays open."""
+        for store in self._opened.values():
+            store.close()
+        self._opened = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Owed:
-    """A list that the host handed over while the store could not be used, and what it got: what was made of what."""
+class UnnotedList:
+    """A list of the host, and the one that it got, while the store could not be used; `places` maps them."""
 
     given: list[Message]
     made: list[Message]
@@ -80,30 +76,41 @@ class HostLists:
     def __init__(self, branch: Branch) -> None:
         self._branch = branch
         self._looked_at = 0
-        self.owed: list[Owed] = []
-        """What the store is to learn as soon as it can be used, oldest first."""
+        self.unnoted: list[UnnotedList] = []
+        """Lists that are noted as soon as the store can be used, oldest first."""
 
-    def take(self, messages: Sequence[Message], *, full: bool = False) -> Ingested:
-        """Store what is new in a list.
+    def ingest(self, messages: list[Any], *, full: bool = False) -> Ingested:
+        """Store the new messages of a list; a value that is not JSON is stored as text."""
+        while self.unnoted:
+            self._note(self.unnoted[0])
+            del self.unnoted[0]
+        return self._ingested(self.readable(messages, full=full), full=full)
 
-        A value that cannot be stored as it is, because it is not JSON, is stored as the text it amounts to.
-        """
-        while self.owed:
-            self._note(self.owed[0])
-            del self.owed[0]
-        return self._taken(messages, full=full)
+    def compact(self, compaction: Compaction, messages: list[Message], *, again: bool = True) -> Outcome:
+        """Compact a list and commit the window; once more if another process has replaced the window meanwhile."""
+        ingested = self.ingest(messages, full=True)
+        outcome = compaction.fold(messages, [ingested.origins(index) for index in range(len(messages))])
+        if outcome.proposal is not None:
+            try:
+                self._branch.commit(outcome.proposal, compaction.row(outcome))
+            except StaleWindowError:
+                if not again:
+                    raise
+                return self.compact(compaction, messages, again=False)
+        self.handed_out(outcome.origins)
+        return outcome
 
-    def owe(self, given: list[Message], made: list[Message]) -> None:
-        """Remember a list that the host gets while the store cannot be used, to be noted later; most are as given."""
+    def note_later(self, given: list[Message], made: list[Message]) -> None:
+        """Keep a changed list that the host gets while the store cannot be used, to note it later."""
         if len(given) != len(made) or any(map(is_not, given, made)):
-            self.owed.append(Owed(given=copied(given), made=copied(made), places=align(given, made)))
+            self.unnoted.append(UnnotedList(given=copied(given), made=copied(made), places=align(given, made)))
 
     def readable(self, messages: list[Any], *, full: bool = False) -> list[Message]:
-        """Return the list as it is; one that holds something else than messages, as a repair reads it."""
+        """Return the list, repaired if it has something else than dicts."""
         return messages if self._are_messages(messages, full=full) else list(repair(messages).messages)
 
     def handed_out(self, messages: Sequence[tuple[Message, tuple[str, ...]]]) -> None:
-        """Note the list that the host gets, each message with the stored ones it stands for."""
+        """Note the list that the host gets, with the ids of the stored messages behind each message."""
         self._branch.store.handed_out(self._branch.conversation, messages, **self._branch.here)
 
     def end(self) -> None:
@@ -112,24 +119,22 @@ class HostLists:
         if branch.store.info(branch.conversation, owner=branch.owner) is not None:
             branch.store.end(branch.conversation, owner=branch.owner)
 
-    def _note(self, owed: Owed) -> None:
-        """Store the list as it came, and note what was handed out for it."""
-        ingested = self._taken(owed.given, full=True)
-        origins = [tuple(i for place in places for i in ingested.origins(place)) for places in owed.places]
-        self.handed_out(list(zip(owed.made, origins, strict=True)))
-
-    def _taken(self, messages: Sequence[Message], *, full: bool) -> Ingested:
-        try:
-            return self._ingested(messages, full=full)
-        except MessageError:
-            plain = [{str(key): cleaned(value) for key, value in message.items()} for message in messages]
-            return self._ingested(plain, full=full)
+    def _note(self, unnoted: UnnotedList) -> None:
+        """Store a list, and note the one that the host got for it."""
+        ingested = self._ingested(unnoted.given, full=True)
+        origins = [tuple(i for place in places for i in ingested.origins(place)) for places in unnoted.places]
+        self.handed_out(list(zip(unnoted.made, origins, strict=True)))
 
     def _ingested(self, messages: Sequence[Message], *, full: bool) -> Ingested:
-        return self._branch.store.ingest(self._branch.conversation, messages, full=full, **self._branch.here)
+        store, conversation = self._branch.store, self._branch.conversation
+        try:
+            return store.ingest(conversation, messages, full=full, **self._branch.here)
+        except MessageError:
+            plain = [{str(key): cleaned(value) for key, value in message.items()} for message in messages]
+            return store.ingest(conversation, cast("list[Message]", plain), full=full, **self._branch.here)
 
     def _are_messages(self, messages: Sequence[Any], *, full: bool) -> bool:
-        """Tell whether all of a list are messages; what was looked at in an earlier turn is not looked at again."""
+        """Tell whether a list has dicts only; those of earlier turns are not checked again."""
         start = 0 if full or len(messages) < self._looked_at else max(0, self._looked_at - _LOOK_BACK)
         sound = all(isinstance(messages[index], dict) for index in range(start, len(messages)))
         self._looked_at = len(messages) if sound else 0

@@ -1,4 +1,4 @@
-"""The engine's settings, in whatever form a host hands them over."""
+"""The engine's settings, in any form that a host hands them over."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class LCMSettings:
     """What the lossless engine needs of config.yaml."""
 
     lcm: Lcm = field(default_factory=Lcm)
@@ -22,12 +22,12 @@ class Settings:
     answer_tokens: int | None = None
 
     @classmethod
-    def of(cls, config: Settings | Config | Lcm | Mapping[str, Any] | None) -> Settings:
+    def of(cls, config: LCMSettings | Config | Lcm | Mapping[str, Any] | None) -> LCMSettings:
         """Read a whole configuration, its `lcm` block, or a mapping of either; None means the defaults."""
         match config:
             case None:
                 return cls()
-            case Settings():
+            case LCMSettings():
                 return config
             case Lcm():
                 return cls(lcm=config)

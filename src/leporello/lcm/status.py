@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from leporello.lcm.fold import unfolded
+from leporello.lcm.node_writer import REMAKE
 from leporello.lcm.tools.toolbox import ANSWER
-from leporello.lcm.unfolded import unfolded
-from leporello.lcm.writing import REMAKE
 from leporello.store import FOLD
 from leporello.store.branch import tops_of
 from leporello.summary.blocks import block_tokens, moment
 
 if TYPE_CHECKING:
-    from leporello.store import Branch, Request
+    from leporello.store import Branch, JournalRow
 
 _LAST_FOLDS = 5
 _OF_A_FOLD = ("tokens_before", "tokens_after", "model_calls")
@@ -23,12 +23,12 @@ def status(branch: Branch, engine: dict[str, Any]) -> dict[str, Any]:
     store, conversation, owner = branch.store, branch.conversation, branch.owner
     info = store.info(conversation, owner=owner)
     window = branch.window()
-    tops = [node for id_ in tops_of(window) if (node := store.node(id_, owner=owner)) is not None]
+    tops = [node for id_ in tops_of(window) if (node := branch.node(id_)) is not None]
     blocks = sum(map(block_tokens, tops))
     messages, tokens = unfolded(branch, window, tops)
     levels = store.levels(conversation, REMAKE, owner=owner, branch=branch.number)
     prepared = store.prepared_nodes(conversation, owner=owner)
-    folds = store.requests(conversation, owner=owner, reason=FOLD, last=_LAST_FOLDS)
+    folds = store.journal(conversation, owner=owner, reason=FOLD, last=_LAST_FOLDS)
     cost_usd, unpriced = store.spent(conversation, (FOLD, ANSWER), owner=owner)
     return {
         "conversation": branch.conversation,
@@ -53,7 +53,7 @@ def status(branch: Branch, engine: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _told(row: Request) -> dict[str, Any]:
+def _told(row: JournalRow) -> dict[str, Any]:
     """Tell when a fold was made, what it cost and what it came to."""
     known = {key: row.report[key] for key in _OF_A_FOLD if key in row.report}
     return {"time": moment(row.time), "cost_usd": row.cost_usd, **known}

@@ -3,10 +3,10 @@
 A window that grows costs a cached read of all its tokens in every turn; a fold costs a rewrite. With a growth of Δ
 tokens per turn, a rewrite that costs as much as K tokens of fresh input, and a price of r for every token that is held
 and read from the cache, a turn costs least when the window grows by sqrt(2·K·Δ/r) between two folds. The window folds
-down to its floor (system prompt, tools, tail, masked zone, summaries), so it fires at the floor plus that excess,
-within bounds.
+down to its floor (system prompt, tools, tail, masked zone, summaries, names), so it fires at the floor plus that
+excess, within bounds.
 
-Two things are easily counted wrong. Tail, zone, summaries and the leaf that is not full yet are shares of the
+Two things are easily counted wrong. Tail, zone, summaries, names and the leaf that is not full yet are shares of the
 threshold, so every token of excess brings more of them along: that makes r larger. And whatever is in proportion to the
 excess (what the summariser reads and writes, the floor that the excess brings along) costs the same per turn however
 rarely the window is folded: it is no part of K. Nor are system prompt and tools, which stay in the cache.
@@ -27,12 +27,13 @@ LEAST_IN_VIEW = 30_000  # excess and masked zone: with less a turn is cheaper st
 MOST_EXCESS = 90_000
 MOST_OF_WINDOW = 0.75
 SOFT_SHARE = 0.70  # of the threshold: above it the leaves are prepared in the background
-NOMINAL_WINDOW = 32_000  # for budgets when nobody knows the window; nothing fires then
+NOMINAL_WINDOW = 32_000  # for budgets when the window is unknown; nothing fires then
 CACHED_READ, CACHE_WRITE = 0.10, 1.25  # shares of the price of fresh input, where the price list does not say
 
 LEAF_SHARE_OF_WINDOW, LEAST_LEAF = 0.04, 4_000
 LEAF_SHARE_OF_THRESHOLD = 0.25  # at most, so that a small window has several leaves too
 OPEN_LEAF_SHARE = 0.10  # of the threshold, on average, for the leaf that is not full yet when the window is folded
+NAMES_SHARE = 0.03  # of the threshold, on average, for the list of names behind the blocks
 ASSUMED_BASE = 4_000  # system prompt and tools, before anything is reported
 _MEMORY = 0.2  # how fast what is measured follows
 _MOST_SHARE = 0.8
@@ -97,7 +98,7 @@ class Inputs:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Budgets:
+class LCMBudgets:
     """How many tokens everything may take."""
 
     threshold: int
@@ -112,26 +113,22 @@ class Budgets:
         return int(self.threshold * SOFT_SHARE)
 
 
-def budgets(settings: Lcm, context_length: int, inputs: Inputs) -> Budgets:
+def budgets(settings: Lcm, context_length: int, inputs: Inputs) -> LCMBudgets:
     """Return the budgets for a window; without one (0) they are nominal."""
     window = context_length or NOMINAL_WINDOW
-    threshold = threshold_tokens(settings, window, inputs)
+    if settings.threshold == "auto":
+        threshold = max(1, min(int(window * MOST_OF_WINDOW), inputs.threshold))
+    else:
+        threshold = max(1, int(window * settings.threshold))
     most = max(256, int(threshold * LEAF_SHARE_OF_THRESHOLD))
     leaf = settings.leaf_tokens or min(max(LEAST_LEAF, int(window * LEAF_SHARE_OF_WINDOW)), most)
-    return Budgets(
+    return LCMBudgets(
         threshold=threshold,
         tail=int(threshold * settings.tail),
         leaf=leaf,
         summaries=int(threshold * settings.summary_share),
         zone=int(threshold * settings.masked_zone),
     )
-
-
-def threshold_tokens(settings: Lcm, window: int, inputs: Inputs) -> int:
-    """Return where the window is folded."""
-    if settings.threshold != "auto":
-        return max(1, int(window * settings.threshold))
-    return max(1, min(int(window * MOST_OF_WINDOW), inputs.threshold))
 
 
 def price_shares(model: str, provider: str) -> tuple[float, float]:
@@ -145,11 +142,12 @@ def price_shares(model: str, provider: str) -> tuple[float, float]:
 
 
 def floor_share(settings: Lcm) -> float:
-    """Return what tail, masked zone, summaries and the open leaf take of the threshold."""
-    return min(_MOST_SHARE, settings.tail + settings.masked_zone + settings.summary_share + OPEN_LEAF_SHARE)
+    """Return what tail, masked zone, summaries, names and the open leaf take of the threshold."""
+    zones = settings.tail + settings.masked_zone + settings.summary_share
+    return min(_MOST_SHARE, zones + NAMES_SHARE + OPEN_LEAF_SHARE)
 
 
-class Meter:
+class UsageMeter:
     """Measure from reported usage what the automatic threshold needs.
 
     The base is the smallest request so far; the first request after a fold tells what the floor has beyond its shares.

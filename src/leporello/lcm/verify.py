@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from leporello.store.protocol import Store
-    from leporello.store.records import Cover, Node, Stored, Window
+    from leporello.store.records import Cover, Node, Stored, StoredWindow
 
 __all__ = ["Finding", "verify"]
 
@@ -45,20 +45,15 @@ def _folding(store: Store, conversation: str, owner: str) -> Iterator[Finding]:
     """Check the head, and every other branch that was folded by itself: the others show what their parents show."""
     branches = store.branches(conversation, owner=owner)
     for branch in branches:
-        if branch.head or branch.folds:
-            found = _branch(store, conversation, owner, branch.id)
-            where = f" (branch {branch.id})" if len(branches) > 1 else ""
+        if not (branch.head or branch.folds):
+            continue
+        nodes = store.nodes(conversation, owner=owner, branch=branch.id)
+        rows = list(store.messages(conversation, owner=owner, branch=branch.id, superseded=True))
+        window = store.window(conversation, owner=owner, branch=branch.id)
+        where = f" (branch {branch.id})" if len(branches) > 1 else ""
+        stored = {row.seq for row in rows}
+        for found in (_coverage(rows, nodes, window), _path(rows, nodes), _dag(nodes, stored), _window(nodes, window)):
             yield from (Finding(where=each.where + where, problem=each.problem) for each in found)
-
-
-def _branch(store: Store, conversation: str, owner: str, branch: int) -> Iterator[Finding]:
-    nodes = store.nodes(conversation, owner=owner, branch=branch)
-    rows = list(store.messages(conversation, owner=owner, branch=branch, superseded=True))
-    window = store.window(conversation, owner=owner, branch=branch)
-    yield from _coverage(rows, nodes, window)
-    yield from _path(rows, nodes)
-    yield from _dag(nodes, {row.seq for row in rows})
-    yield from _window(nodes, window)
 
 
 def _path(rows: Sequence[Stored], nodes: Sequence[Node]) -> Iterator[Finding]:
@@ -70,7 +65,7 @@ def _path(rows: Sequence[Stored], nodes: Sequence[Node]) -> Iterator[Finding]:
             yield Finding(where=f"node {node.id}", problem=f"it covers seq {min(strange)}, which is on another branch")
 
 
-def _coverage(rows: Sequence[Stored], nodes: Sequence[Node], window: Window) -> Iterator[Finding]:
+def _coverage(rows: Sequence[Stored], nodes: Sequence[Node], window: StoredWindow) -> Iterator[Finding]:
     """Find messages that are covered twice, in part, or nowhere."""
     covers: dict[int, list[tuple[str, Cover]]] = defaultdict(list)
     for node in nodes:
@@ -138,7 +133,7 @@ def _claims(node: Node, known: dict[str, Node], where: str) -> Iterator[Finding]
         yield Finding(where=where, problem=f"it claims {node.messages} messages, but covers {held}")
 
 
-def _window(nodes: Sequence[Node], window: Window) -> Iterator[Finding]:
+def _window(nodes: Sequence[Node], window: StoredWindow) -> Iterator[Finding]:
     """Find nodes that stand in the window without being the top of the DAG, and tops that are missing there."""
     shown = [item["n"] for item in window.items if "n" in item]
     tops = [node.id for node in roots(nodes)]

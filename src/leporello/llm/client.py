@@ -20,7 +20,7 @@ _OPEN_ONLY = re.compile(rf"\A\s*<(?:{_TAG})>.*\Z", re.DOTALL | re.IGNORECASE)
 
 
 def no_usage() -> Usage:
-    """Return the usage of a call that nobody counted."""
+    """Return the usage of a call that was not counted."""
     return normalise_usage({})
 
 
@@ -35,7 +35,7 @@ class Completion:
 
 
 class LLM(Protocol):
-    """A model that can be asked; `context_length` is 0 when nobody knows it.
+    """A model that can be asked; `context_length` is 0 when it is unknown.
 
     `complete` returns an answer with text in it, or raises a subclass of `leporello.errors.ModelError`, and nothing
     else. `timeout` bounds the whole call in seconds, not the wait between two bytes.

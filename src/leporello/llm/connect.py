@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from leporello.config import Config
-    from leporello.config.model import Model
+    from leporello.config.model import ModelSettings
     from leporello.llm.client import LLM
 
 DEFAULT_MODELS = {
@@ -42,7 +42,9 @@ class _Route:
     base_url: str | None = None
 
 
-def connect(config: Config, *, environ: Mapping[str, str] = os.environ, main: Model | None = None) -> LLM | None:
+def connect(
+    config: Config, *, environ: Mapping[str, str] = os.environ, main: ModelSettings | None = None
+) -> LLM | None:
     """Return a client for the summariser that the configuration asks for; None when no key is set for it.
 
     `main` is the main model's route when it differs from `config.model`. A configuration that can never work, whatever
@@ -85,7 +87,7 @@ def _endpoint(config: Config, environ: Mapping[str, str]) -> _Route:
     return _Route(provider=provider, model=wanted.model, key=key, base_url=wanted.base_url)
 
 
-def _first_with_key(config: Config, main: Model, environ: Mapping[str, str]) -> _Route | None:
+def _first_with_key(config: Config, main: ModelSettings, environ: Mapping[str, str]) -> _Route | None:
     """Return the first route that has a key: the main model's, then the others.
 
     A main model at an address of its own comes first with or without a key: who runs a local model does not expect the
@@ -111,7 +113,7 @@ def _first_with_key(config: Config, main: Model, environ: Mapping[str, str]) -> 
     )
 
 
-def _main_route(config: Config, main: Model, environ: Mapping[str, str]) -> _Route | None:
+def _main_route(config: Config, main: ModelSettings, environ: Mapping[str, str]) -> _Route | None:
     """Return the main model's own route."""
     if not main.default:
         raise _wrong(
@@ -133,7 +135,7 @@ def _main_route(config: Config, main: Model, environ: Mapping[str, str]) -> _Rou
     return _named(provider, config.auxiliary.compression.model or main.default, environ)
 
 
-def _own_address(main: Model, model: str | None, environ: Mapping[str, str]) -> _Route:
+def _own_address(main: ModelSettings, model: str | None, environ: Mapping[str, str]) -> _Route:
     provider = _provider_of(main) or "custom"
     key = _key(provider, environ) or _key("openai", environ) or _NO_KEY
     return _Route(provider=provider, model=model or main.default or "", key=key, base_url=main.base_url)
@@ -145,15 +147,15 @@ def _named(provider: str, model: str | None, environ: Mapping[str, str]) -> _Rou
     return _Route(provider=provider, model=model or DEFAULT_MODELS[provider], key=key) if key else None
 
 
-def _provider_of(main: Model) -> str:
-    """Return who serves the main model: as configured, or by its name; "" when nobody can tell."""
+def _provider_of(main: ModelSettings) -> str:
+    """Return who serves the main model: as configured, or by its name; "" when it is unknown."""
     if main.provider != "auto":
         return main.provider
     return next((name for name, pattern in _MODELS_OF.items() if main.default and pattern.match(main.default)), "")
 
 
-def _window(config: Config, main: Model, route: _Route) -> int:
-    from leporello.tokens.windows import window_of  # reads its table, for nobody but a summariser with a model
+def _window(config: Config, main: ModelSettings, route: _Route) -> int:
+    from leporello.tokens.windows import window_of  # reads its table, which only a summariser with a model needs
 
     if config.auxiliary.compression.context_length:
         return config.auxiliary.compression.context_length

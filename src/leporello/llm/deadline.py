@@ -21,7 +21,7 @@ _GRACE_SECONDS = 0.5
 
 
 def within(seconds: float, ask: Callable[[], Awaitable[_T]]) -> _T:
-    """Return what `ask` returns, or raise what it raises, or TimeoutError after so many seconds."""
+    """Return what `ask` returns, or raise what it raises, or TimeoutError after `seconds`."""
     if seconds <= 0:
         raise TimeoutError("no time is left for this call")
     outcome: Future[_T] = Future()

@@ -91,7 +91,7 @@ def read_exception(problem: BaseException, now: float) -> Refusal:
 
 
 def _own_words(problem: BaseException) -> str:
-    """Return the exception's text with its cause's; "Connection error." alone helps nobody."""
+    """Return the exception's text with its cause's; "Connection error." alone says too little."""
     words = [str(error).strip() or type(error).__name__ for error in (problem, problem.__cause__) if error is not None]
     return " ".join(dict.fromkeys(words))[:_LONGEST]
 

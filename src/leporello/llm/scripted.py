@@ -20,7 +20,7 @@ Answer: TypeAlias = "str | Completion | ModelError | Callable[[list[Message]], A
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class ScriptedCall:
     """One call that a `ScriptedLLM` received."""
 
     messages: list[Message]
@@ -74,7 +74,7 @@ class ScriptedLLM:
         self.model = model
         self.provider = provider
         self.context_length = context_length
-        self.calls: list[Call] = []
+        self.calls: list[ScriptedCall] = []
         if isinstance(answers, (str, Completion, ModelError)) or callable(answers):
             self._answers: list[Answer] = []
             self._then: Answer | None = answers
@@ -92,7 +92,7 @@ class ScriptedLLM:
 
     def complete(self, messages: list[Message], *, max_tokens: int, timeout: float) -> Completion:
         """Record the call and play the next answer."""
-        answer = self._next(Call(messages=copy.deepcopy(messages), max_tokens=max_tokens, timeout=timeout))
+        answer = self._next(ScriptedCall(messages=copy.deepcopy(messages), max_tokens=max_tokens, timeout=timeout))
         self._refuse_too_long(messages)
         self._spend(timeout)
         while not isinstance(answer, (str, Completion, ModelError)):
@@ -101,7 +101,7 @@ class ScriptedLLM:
             raise answer
         return self._completion(answer, messages) if isinstance(answer, str) else answer
 
-    def _next(self, call: Call) -> Answer:
+    def _next(self, call: ScriptedCall) -> Answer:
         with self._lock:
             self.calls.append(call)
             if self._answers:

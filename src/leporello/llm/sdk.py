@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
+import threading
 from abc import ABC, abstractmethod
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from leporello.errors import EmptyAnswerError, MalformedAnswerError, ModelError, NetworkError, OutputLimitError
 from leporello.llm.client import Completion, visible_text
@@ -14,10 +16,24 @@ from leporello.llm.errors import classify
 from leporello.llm.tls import shared_context
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from leporello.engine import Usage
     from leporello.messages.types import Message
 
 _WIRE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id")
+
+_log = logging.getLogger("leporello.llm")
+
+_preloaded: set[type[SdkClient]] = set()
+_preloading = threading.Lock()
+_loading: list[threading.Thread] = []
+
+
+def wait_for_packages() -> None:
+    """Wait until the packages are loaded that are loaded in the background."""
+    while _loading:
+        _loading.pop().join()
 
 
 class SdkClient(ABC):
@@ -51,6 +67,22 @@ class SdkClient(ABC):
         except Exception as error:  # noqa: BLE001 - the protocol promises a ModelError for whatever goes wrong
             problem = classify(error, provider=self.provider, secret=self._api_key)
         raise problem
+
+    def preload(self) -> None:
+        """Load the package in the background: it is large, and the first question would wait for it."""
+        if type(self) not in _preloaded:
+            _preloaded.add(type(self))
+            loading = threading.Thread(target=self._preload, name="leporello-preload", daemon=True)
+            _loading.append(loading)
+            loading.start()
+
+    def _preload(self) -> None:
+        """Load the package when no other one is being loaded: they import the same modules."""
+        with _preloading:
+            try:
+                self._load()
+            except Exception as error:  # noqa: BLE001 - whoever needs it is told then
+                _log.debug("a package could not be loaded in advance: %s", type(error).__name__)
 
     def _client(self, make: Any, connection: Any) -> Any:
         """Return the package's client: it neither retries nor counts time, that is our business."""
@@ -101,7 +133,11 @@ class SdkClient(ABC):
 
 def wire(messages: list[Message]) -> list[Message]:
     """Return the messages with the fields that every server knows, in text that can be encoded."""
-    return [{key: _encodable(message[key]) for key in _WIRE_FIELDS if key in message} for message in messages]
+    return [cast("Message", _wire_fields(message)) for message in messages]
+
+
+def _wire_fields(message: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: _encodable(message[key]) for key in _WIRE_FIELDS if key in message}
 
 
 def _encodable(value: Any) -> Any:

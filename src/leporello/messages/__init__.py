@@ -16,10 +16,12 @@ from leporello.messages.groups import Group, group_start, group_stop, groups, is
 from leporello.messages.identity import copied, copied_as_text, fingerprint, without_private
 from leporello.messages.merge import merged
 from leporello.messages.repair import Change, Repaired, repair
+from leporello.messages.responses import from_responses, item_violations, to_responses
 from leporello.messages.rules import Violation, violations
 from leporello.messages.spoken import spoken
 from leporello.messages.tools import tools_from_anthropic, tools_to_anthropic
 from leporello.messages.types import (
+    Dialect,
     Message,
     Part,
     ToolCall,
@@ -45,6 +47,7 @@ __all__ = [
     "RULES",
     "STUB_RESULT",
     "Change",
+    "Dialect",
     "Group",
     "Message",
     "Part",
@@ -60,11 +63,13 @@ __all__ = [
     "copied_as_text",
     "fingerprint",
     "from_anthropic",
+    "from_responses",
     "group_start",
     "group_stop",
     "groups",
     "is_cut",
     "is_system",
+    "item_violations",
     "last_speaker",
     "leading_systems",
     "merged",
@@ -74,6 +79,7 @@ __all__ = [
     "spoken",
     "text_of",
     "to_anthropic",
+    "to_responses",
     "tool_calls_of",
     "tool_result",
     "tools_from_anthropic",

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 from hashlib import blake2b
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from leporello.errors import MessageError
 from leporello.messages.rules import TEXT_TYPES, image_url
 from leporello.messages.types import ANTHROPIC_NOTE, IMAGE_TYPES, THINKING_TYPES, Part
 from leporello.messages.values import is_private, parse_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 _DATA_URL = re.compile(r"data:([^;,]+)(?:;[^;,]+)*;base64,(.*)\Z", re.IGNORECASE | re.DOTALL)
 _LEGAL_ID = re.compile(r"[a-zA-Z0-9_-]+\Z")
@@ -131,7 +134,7 @@ def _noted(part: Part, block: dict[str, Any], known: tuple[str, ...]) -> Part:
     return part
 
 
-def note_of(value: dict[str, Any]) -> dict[str, Any]:
+def note_of(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return the note of a message, part or call; {} without one."""
     note = value.get(ANTHROPIC_NOTE)
     return note if isinstance(note, dict) else {}
@@ -144,7 +147,7 @@ def tool_use_of(call: Any, path: str) -> dict[str, Any]:
         block = {"type": "tool_use", "id": anthropic_id(call["id"]), "name": name, "input": parse_arguments(raw)}
     except (TypeError, KeyError, ValueError, AttributeError) as error:
         raise MessageError(
-            f"not a tool call that can be converted ({error!r}); repair() mends it", path=path
+            f"not a tool call that can be converted ({error!r}); repair() repairs it", path=path
         ) from error
     block.update(note_of(call))
     return {**block, "cache_control": call["cache_control"]} if call.get("cache_control") else block
@@ -158,11 +161,11 @@ def call_of(block: dict[str, Any]) -> dict[str, Any]:
     return _noted(call, block, ("type", "id", "name", "input"))
 
 
-def tool_result_of(message: dict[str, Any], path: str) -> dict[str, Any]:
+def tool_result_of(message: Mapping[str, Any], path: str) -> dict[str, Any]:
     """Return the tool_result block of a tool message."""
     call_id, content = message.get("tool_call_id"), message.get("content")
     if not isinstance(call_id, str):
-        raise MessageError("a tool result without tool_call_id; repair() mends it", path=path)
+        raise MessageError("a tool result without tool_call_id; repair() repairs it", path=path)
     note = note_of(message)
     block: dict[str, Any] = {"type": "tool_result", "tool_use_id": anthropic_id(call_id)}
     if content or not note.get("no_content"):

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-DIALECTS: Final = ("openai", "anthropic")
+if TYPE_CHECKING:
+    from leporello.messages.types import Dialect
+
+DIALECTS: Final[tuple[Dialect, ...]] = ("openai", "anthropic", "responses")
 
 NOT_A_LIST: Final = "not-a-list"
 NO_MESSAGES: Final = "no-messages"
@@ -71,7 +74,12 @@ class Rule:
 
 
 def _table(**rules: dict[str, str]) -> dict[str, Rule]:
-    dialects = {"both": DIALECTS, "openai": ("openai",), "anthropic": ("anthropic",)}
+    dialects = {
+        "all": DIALECTS,
+        "turns": ("openai", "anthropic"),
+        "openai": ("openai", "responses"),
+        "anthropic": ("anthropic",),
+    }
     return {
         code: Rule(code=code, dialects=dialects[who], meaning=meaning)
         for who, meanings in rules.items()
@@ -80,18 +88,15 @@ def _table(**rules: dict[str, str]) -> dict[str, Rule]:
 
 
 RULES: Final = _table(
-    both={
+    all={
         NOT_A_LIST: "the conversation is not a list",
         NO_MESSAGES: "the list is empty",
-        NO_USER: "there is neither a user nor an assistant message",
         NOT_A_DICT: "a message is not a dict",
         NOT_JSON: "a value is not JSON: a set, bytes, a tuple, NaN, a key that is not text",
         LONE_SURROGATE: "text holds half of a surrogate pair and cannot be encoded as UTF-8",
         TOO_DEEP: "a value is nested more than 100 levels deep, or holds itself",
         ROLE_MISSING: "a message has no role",
         ROLE_UNKNOWN: "the role is none of system, developer, user, assistant, tool",
-        FIRST_NOT_USER: "the first message after the system messages is not from the user",
-        REPEATED_ROLE: "two user messages, or two assistant messages, stand side by side",
         CONTENT_MISSING: "a system, user or tool message has no content",
         CONTENT_WRONG_TYPE: "the content is neither text nor a list of parts",
         CONTENT_EMPTY: "the content of a system or user message is empty, or that of any other message an empty list",
@@ -123,6 +128,11 @@ RULES: Final = _table(
         RESULT_DUPLICATE: "a tool result answers a call that has its result already",
         RESULT_MISSING: "a tool call has no result",
     },
+    turns={
+        NO_USER: "there is neither a user nor an assistant message",
+        FIRST_NOT_USER: "the first message after the system messages is not from the user",
+        REPEATED_ROLE: "two user messages, or two assistant messages, stand side by side",
+    },
     openai={
         NAME_NOT_TEXT: "the name of a message is not text",
         FUNCTION_NAME_TOO_LONG: "a function's name has more than 64 characters",
@@ -134,3 +144,4 @@ RULES: Final = _table(
         THINKING_LAST: "nothing follows the last thinking block of a message",
     },
 )
+"""Every rule that a list of messages can break, by its code."""

@@ -13,7 +13,7 @@ role `system`, and goes out like that again where the API allows it: at the end 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from leporello.errors import MessageError
 from leporello.messages.blocks import (
@@ -43,7 +43,7 @@ from leporello.messages.types import (
 from leporello.messages.values import parse_arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 _NATIVE = "native"  # in the note: this system message stood among the messages of an Anthropic request
 _NATIVE_FIELDS = ("clear_at", "output_config")
@@ -59,7 +59,7 @@ def to_anthropic(messages: Sequence[Message]) -> tuple[dict[str, Any], dict[str,
 
 
 def anthropic_request(messages: Sequence[Message]) -> dict[str, Any]:
-    """Return the Anthropic request alone, for whoever does not need the way back."""
+    """Return the Anthropic request alone, without the way back."""
     front = leading_systems(messages)
     system = [block for message in messages[:front] for block in _blocks(_content(message))]
     turns = _Turns()
@@ -75,7 +75,7 @@ def anthropic_request(messages: Sequence[Message]) -> dict[str, Any]:
         elif role == "assistant":
             turns.assistant(_assistant_content(message, path))
         else:
-            raise MessageError(f"a message of role {role!r} cannot be converted; repair() mends it", path=path)
+            raise MessageError(f"a message of role {role!r} cannot be converted; repair() repairs it", path=path)
     return {"system": system, "messages": turns.messages} if system else {"messages": turns.messages}
 
 
@@ -86,7 +86,7 @@ class _Turns:
     """
 
     def __init__(self) -> None:
-        self.messages: list[Message] = []
+        self.messages: list[dict[str, Any]] = []
         self._open = False  # whether the newest message is the user's and takes more
         self._spoken = False  # whether the user has spoken in it
 
@@ -99,7 +99,7 @@ class _Turns:
         self._add(content, begins=self._spoken)
         self._spoken = True
 
-    def system(self, message: Message, *, native: bool) -> None:
+    def system(self, message: Mapping[str, Any], *, native: bool) -> None:
         """Add a system message: as text of the turn, or by its role when it ends one."""
         if not native or not self.messages or (not self._open and self.messages[-1]["role"] != "system"):
             self._add([_marked_as_system(block) for block in _blocks(_content(message))])
@@ -142,7 +142,7 @@ def _marked_as_system(block: Any) -> Any:
     return {**block, "text": SYSTEM_TEXT.format(text)} if isinstance(text, str) else block
 
 
-def _content(message: Message) -> Any:
+def _content(message: Mapping[str, Any]) -> Any:
     return _marked(message, _converted(message.get("content")))
 
 
@@ -156,7 +156,7 @@ def _blocks(content: Any) -> list[Any]:
     return [{"type": "text", "text": content}] if content else []
 
 
-def _marked(message: Message, content: Any) -> Any:
+def _marked(message: Mapping[str, Any], content: Any) -> Any:
     """Put a message's cache marker on the last block that can carry it; without one it is dropped."""
     marker = message.get("cache_control")
     if not marker:
@@ -248,7 +248,7 @@ def from_anthropic(request: dict[str, Any], residue: dict[str, Any] | None = Non
     for index, message in enumerate(messages):
         if not isinstance(message, dict):
             raise MessageError(f"a message is a dict, not {type(message).__name__}", path=f"messages[{index}]")
-        result += _messages_of(message)
+        result += [cast("Message", each) for each in _messages_of(message)]
     return _restored(result, residue["originals"]) if residue else result
 
 
@@ -286,7 +286,7 @@ def _alone(content: Any) -> Any:
     return content
 
 
-def _messages_of(message: Message) -> list[Message]:
+def _messages_of(message: dict[str, Any]) -> list[dict[str, Any]]:
     if is_system(message):
         message = {**message, ANTHROPIC_NOTE: {_NATIVE: True}}
     content = message.get("content")
@@ -302,7 +302,7 @@ def _messages_of(message: Message) -> list[Message]:
     return [*results, {**message, "content": _alone(parts) if results else parts}]
 
 
-def _assistant_message(message: Message, content: list[Any]) -> Message:
+def _assistant_message(message: dict[str, Any], content: list[Any]) -> dict[str, Any]:
     calls = [call_of(block) for block in content if _is(block, "tool_use")]
     parts = [part_of(block) for block in content if not _is(block, "tool_use")]
     if not calls:

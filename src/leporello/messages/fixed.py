@@ -1,17 +1,24 @@
-"""The fixed texts that a repair writes, so that everybody can recognise them."""
+"""The fixed texts that a repair writes, so that they can be recognised."""
 
 from __future__ import annotations
 
 from typing import Final
 
 FIRST_USER: Final = "[The conversation starts here.]"
+"""The user message that a repair puts before an assistant that speaks first."""
 EMPTY_USER: Final = "[The user sent an empty message.]"
+"""The text that a repair gives to an empty user message."""
 NO_REPLY: Final = "[No reply was recorded.]"
+"""The assistant message that a repair puts between two user messages."""
 EMPTY_ASSISTANT: Final = "[The assistant said nothing here.]"
+"""The text that a repair gives to an empty assistant message."""
 BEFORE_SUMMARY: Final = "[A summary of earlier turns follows.]"
+"""The message that a repair puts before a summary where the roles need one."""
 STUB_RESULT: Final = "[The result of this call was not recorded.]"
+"""The result that a repair gives to a call without one."""
 
 FIXED_TEXTS: Final = frozenset({FIRST_USER, EMPTY_USER, NO_REPLY, EMPTY_ASSISTANT, BEFORE_SUMMARY, STUB_RESULT})
+"""All texts that a repair writes."""
 SUMMARY_MARK: Final = "[CONTEXT COMPACTION"  # how the summary of a compaction begins, here and in Hermes Agent
 
 SYSTEM_TEXT: Final = "<system_message>\n{}\n</system_message>"

@@ -1,13 +1,14 @@
 """What belongs together: a call and its results are one group, any other message is a group by itself.
 
 A system message in the middle belongs to the group that it stands behind; each of the system prompt is one by itself.
+An answer in which a program of the Responses API runs on belongs to the group in which the program began.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leporello.messages.types import is_system, role_of
+from leporello.messages.types import RESPONSES_NOTE, is_system, role_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,6 +42,17 @@ def group_start(messages: Sequence[Message], index: int) -> int:
     _check(messages, index)
     if index == len(messages):
         return index
+    start = _start(messages, index)
+    while start and _continues(messages[start]):
+        before = _start(messages, start - 1)
+        if is_system(messages[before]):
+            break
+        start = before
+    return start
+
+
+def _start(messages: Sequence[Message], index: int) -> int:
+    """Return where the call with its results, or the message by itself, begins that holds `index`."""
     first = index
     while first >= 0 and is_system(messages[first]):
         first -= 1
@@ -60,6 +72,14 @@ def group_stop(messages: Sequence[Message], index: int) -> int:
 
 def _stop(messages: Sequence[Message], start: int) -> int:
     """Return where the group that begins here ends."""
+    stop = _end(messages, start)
+    while stop < len(messages) and _continues(messages[stop]) and not is_system(messages[start]):
+        stop = _end(messages, stop)
+    return stop
+
+
+def _end(messages: Sequence[Message], start: int) -> int:
+    """Return where the call with its results, or the message by itself, ends that begins here."""
     stop = start + 1
     if is_system(messages[start]):
         return stop
@@ -78,6 +98,11 @@ def is_cut(messages: Sequence[Message], index: int) -> bool:
 def _calls(message: Any) -> bool:
     calls = message.get("tool_calls") if role_of(message) == "assistant" else None
     return isinstance(calls, list) and bool(calls)
+
+
+def _continues(message: Any) -> bool:
+    note = message.get(RESPONSES_NOTE) if role_of(message) == "assistant" else None
+    return isinstance(note, dict) and note.get("continues") is True
 
 
 def _check(messages: Sequence[Message], index: int) -> None:

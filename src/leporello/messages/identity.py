@@ -82,4 +82,7 @@ def _said(message: Any) -> Any:
 
 
 def _is_bare_text(part: Any) -> bool:
-    return part == {"type": "text", "text": part.get("text")} if isinstance(part, dict) else False
+    if not isinstance(part, dict):
+        return False
+    said = {key: value for key, value in part.items() if not is_private(key)}
+    return said == {"type": "text", "text": part.get("text")}

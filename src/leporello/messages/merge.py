@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 from leporello.messages.rules import is_thinking, refusal_of
 from leporello.messages.types import ANTHROPIC_NOTE, Message, Part, parts_of
@@ -14,18 +14,17 @@ def merged(messages: list[Message]) -> Message:
     Plain text is joined by an empty line; as soon as one message has parts or thinking blocks, the content is the list
     of all parts in order. Of other fields the first value counts.
     """
-    message: Message = {}
+    message: dict[str, Any] = {}
     for part in messages:
         message = {**part, **message}
-    for key in ("content", "thinking_blocks", "refusal"):
+    for key in ("content", "thinking_blocks", "refusal", ANTHROPIC_NOTE):
         message.pop(key, None)
     message["content"] = _content(messages)
     if thoughts := [m["reasoning_content"] for m in messages if isinstance(m.get("reasoning_content"), str)]:
         message["reasoning_content"] = "\n\n".join(thoughts)
-    message.pop(ANTHROPIC_NOTE, None)
     if order := _order(messages[-1], message["content"]):
         message[ANTHROPIC_NOTE] = {"order": order}
-    return message
+    return cast("Message", message)
 
 
 def _order(last: Message, content: Any) -> str:

@@ -17,8 +17,8 @@ from typing import Any
 
 from leporello.messages import codes
 from leporello.messages.fixed import BEFORE_SUMMARY, FIRST_USER, NO_REPLY, STUB_RESULT, SUMMARY_MARK
-from leporello.messages.mend import mend
 from leporello.messages.merge import answer_parts, merged
+from leporello.messages.message_repair import repaired_message
 from leporello.messages.rules import all_violations, is_thinking
 from leporello.messages.types import Message, is_system, leading_systems, role_of, text_of, tool_result
 
@@ -76,7 +76,7 @@ def repair(messages: list[Any]) -> Repaired:
     if not broken:
         return Repaired(messages=messages, changes=())
     changes: list[Change] = []
-    whole = _mended(messages, broken, changes)
+    whole = _repaired_messages(messages, broken, changes)
     turns = _Pairing(changes).turns(whole)
     first = leading_systems([turn.message for turn in turns])
     turns = [*turns[:first], *_taking_turns(turns[first:], len(messages), changes)]
@@ -84,7 +84,7 @@ def repair(messages: list[Any]) -> Repaired:
     return Repaired(messages=repaired, changes=tuple(sorted(changes, key=lambda change: change.index)))
 
 
-def _mended(messages: list[Any], broken: set[int], changes: list[Change]) -> list[tuple[int, Message]]:
+def _repaired_messages(messages: list[Any], broken: set[int], changes: list[Change]) -> list[tuple[int, Message]]:
     """Return the messages that hold anything, each whole by itself, with the places they came from."""
     whole = []
     for index, message in enumerate(messages):
@@ -92,9 +92,9 @@ def _mended(messages: list[Any], broken: set[int], changes: list[Change]) -> lis
         def note(code: str, action: str, index: int = index) -> None:
             changes.append(Change(index=index, code=code, action=action))
 
-        mended = mend(message, note) if index in broken else message
-        if mended is not None:
-            whole.append((index, mended))
+        repaired = repaired_message(message, note) if index in broken else message
+        if repaired is not None:
+            whole.append((index, repaired))
     return whole
 
 
@@ -216,7 +216,7 @@ def _taking_turns(turns: list[_Turn], end: int, changes: list[Change]) -> list[_
 
 
 def _spoke_last(turns: list[_Turn]) -> str:
-    """Return who spoke last, "" when nobody did yet."""
+    """Return who spoke last, "" when there is no message yet."""
     return next((turn.message["role"] for turn in reversed(turns) if not is_system(turn.message)), "")
 
 

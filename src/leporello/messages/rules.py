@@ -17,7 +17,9 @@ from leporello.messages.types import IMAGE_TYPES, ROLES, SYSTEM_ROLES, THINKING_
 from leporello.messages.values import arguments_fault, encodable, is_clean, value_faults
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from leporello.messages.types import Dialect
 
 FUNCTION_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}\Z")
 MAX_FUNCTION_NAME = 64
@@ -36,14 +38,14 @@ class Violation:
     message: str
 
 
-def violations(messages: Any, dialect: str) -> list[Violation]:
+def violations(messages: Any, dialect: Dialect) -> list[Violation]:
     """Return what makes a list of messages illegal, in order of place.
 
-    `messages` is always in OpenAI's format; with "anthropic" the answer is what would make the converted request
-    illegal.
+    `messages` is always in OpenAI's format; with "anthropic" or "responses" the answer is what would make the converted
+    request illegal.
     """
     if dialect not in codes.DIALECTS:
-        raise ValueError(f"unknown dialect {dialect!r}: use 'openai' or 'anthropic'")
+        raise ValueError(f"unknown dialect {dialect!r}: use 'openai', 'anthropic' or 'responses'")
     return [v for v in all_violations(messages) if dialect in codes.RULES[v.code].dialects]
 
 
@@ -230,12 +232,12 @@ def _assistant_faults(message: dict[str, Any], content: Any) -> Iterator[tuple[s
         yield codes.THINKING_LAST, ""
 
 
-def says_something(message: dict[str, Any]) -> bool:
+def says_something(message: Mapping[str, Any]) -> bool:
     """Tell whether an assistant message holds anything but thinking: text, an image, a refusal."""
     return _has_answer(message.get("content")) or bool(refusal_of(message))
 
 
-def ends_thinking(message: dict[str, Any]) -> bool:
+def ends_thinking(message: Mapping[str, Any]) -> bool:
     """Tell whether an assistant message without calls would end with a thinking block."""
     content = message.get("content")
     if _has_answer(content):
@@ -247,7 +249,7 @@ def _has_answer(content: Any) -> bool:
     return not all(is_thinking(part) for part in content) if isinstance(content, list) else bool(content)
 
 
-def refusal_of(message: dict[str, Any]) -> str:
+def refusal_of(message: Mapping[str, Any]) -> str:
     """Return the refusal that stands beside the content, "" when there is none."""
     refusal = message.get("refusal")
     return refusal if isinstance(refusal, str) and refusal.strip() else ""

@@ -10,9 +10,20 @@ import json
 from typing import Any, Final
 
 from leporello.messages.identity import fingerprint
-from leporello.messages.types import THINKING_TYPES, Message, Part, parts_of, role_of, text_of, tool_calls_of
+from leporello.messages.types import (
+    RESPONSES_NOTE,
+    THINKING_TYPES,
+    Message,
+    Part,
+    parts_of,
+    role_of,
+    text_of,
+    tool_calls_of,
+)
 
-_NO_PART: Final = THINKING_TYPES | {"text"}
+_NO_PART: Final = THINKING_TYPES | {"text", "reasoning"}
+_NAMES: Final = frozenset({"id", "status"})  # of items of the Responses API, which clients keep or leave out
+_REFERENCE: Final = "item_reference"
 
 
 def spoken(message: Message) -> str:
@@ -25,9 +36,17 @@ def spoken(message: Message) -> str:
     return f"{said}\0{_json([calls, parts])}" if calls or parts else said
 
 
+def spoken_length(message: Message) -> int:
+    """Return how much a message says: what is sealed in a part can be told apart as well as words."""
+    parts = [part for part in parts_of(message) if str(part.get("type")) not in _NO_PART]
+    return len(spoken(message)) + sum(len(_json(part)) for part in parts)
+
+
 def _shown(part: Part) -> str:
-    """Return a part that is no text: an image is the same one whatever its detail."""
+    """Return a part that is no text: an image is the same one whatever its detail, and an item whatever its id."""
     image = part.get("image_url")
+    if RESPONSES_NOTE in part and part.get("type") != _REFERENCE:
+        part = {key: value for key, value in part.items() if key not in _NAMES}
     if isinstance(image, dict):
         part = {**part, "image_url": {key: value for key, value in image.items() if key != "detail"}}
     return fingerprint(part)

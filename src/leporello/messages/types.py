@@ -25,18 +25,46 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-Message: TypeAlias = dict[str, Any]
 Part: TypeAlias = dict[str, Any]
+"""A part of a message: text, an image, a file, a sound or thinking."""
+
+Dialect: TypeAlias = Literal["openai", "anthropic", "responses"]
+"""The format of requests and answers."""
+
+
+class Message(TypedDict, total=False):
+    """A message: the fields that have a meaning here. A stored message keeps others too."""
+
+    role: str
+    content: Any
+    name: str
+    timestamp: str | float
+    tool_calls: list[dict[str, Any]]
+    tool_call_id: str
+    reasoning_content: str
+    thinking_blocks: list[Part]
+    refusal: str | None
+    cache_control: dict[str, Any]
+    _anthropic: dict[str, Any]
+    _responses: dict[str, Any]
+
 
 SYSTEM_ROLES = frozenset({"system", "developer"})
 ROLES = SYSTEM_ROLES | {"user", "assistant", "tool"}
 THINKING_TYPES = frozenset({"thinking", "redacted_thinking"})
-ANTHROPIC_NOTE = "_anthropic"  # the private key for what OpenAI's format has no place for
+SEALED_TYPES = THINKING_TYPES | {
+    *("reasoning", "compaction", "context_compaction", "program", "program_output", "item_reference"),
+    *("additional_tools", "compaction_trigger", "configuration_update"),
+}
+"""Parts that only their provider can read or that others hang on: they stay as they are, or go with their message."""
+
+ANTHROPIC_NOTE: Final = "_anthropic"  # the private key for what OpenAI's format has no place for
+RESPONSES_NOTE: Final = "_responses"  # the same for items of the Responses API
 IMAGE_TYPES = frozenset({"image_url", "image", "input_image"})
 
 
@@ -126,7 +154,7 @@ def _written(arguments: dict[Any, Any]) -> str:
     """Return arguments as JSON; "" for those that hold themselves, are nested too deeply or cannot be told as text."""
     try:
         return json.dumps(arguments, ensure_ascii=False, default=str, skipkeys=True)
-    except Exception:  # noqa: BLE001 - `str` of a stranger's object may raise anything, and a reader must not
+    except Exception:  # noqa: BLE001 - `str` of a foreign object may raise anything, and a reader must not
         return ""
 
 

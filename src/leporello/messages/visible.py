@@ -1,10 +1,10 @@
-"""Text from strangers, made safe to show.
+"""Text from outside, made safe to show.
 
 Nothing that a terminal would obey, and nothing invisible that a reader would obey without seeing it, is passed on:
 control characters become pictures (␛); marks and overrides of direction, separators that break lines, and characters
 without any width, tags and selectors among them, are written out (<U+202E>). Joiners stay: scripts and emoji need them.
 
-What somebody agrees to, such as a command, is shown by `spelled_out`: it writes out everything that is not plainly
+What a user agrees to, such as a command, is shown by `spelled_out`: it writes out everything that is not plainly
 seen, joiners and odd spaces too, and `read_back` gives the very same text again.
 """
 

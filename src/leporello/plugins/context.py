@@ -34,7 +34,7 @@ class Command:
 
 
 class PluginContext:
-    """Takes what a plugin registers; nothing of it is used before somebody chooses it."""
+    """Takes what a plugin registers; nothing of it is used before it is chosen."""
 
     def __init__(self, plugin: str) -> None:
         self.plugin = plugin

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import inspect
 import sys
+import threading
 import traceback
 from collections.abc import Callable
 from contextlib import contextmanager
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 
 Register: TypeAlias = Callable[[PluginContext], Any]
+_importing = threading.RLock()
+"""Held while a plugin is imported: a second thread must not get the half of it that is there by then."""
 
 
 def import_plugin(found: Found) -> Any:
@@ -106,8 +109,11 @@ def _import_folder(found: Found, folder: Path) -> ModuleType:
     name = f"{PRIVATE}{found.name.replace('.', '_')}_{place}"
     if found.kind == "engine":
         name_engine(found.name, name)
-    if name in sys.modules:
-        return sys.modules[name]
+    with _importing:
+        return sys.modules.get(name) or _import_as(name, folder)
+
+
+def _import_as(name: str, folder: Path) -> ModuleType:
     spec = spec_from_file_location(name, folder / "__init__.py", submodule_search_locations=[str(folder)])
     if spec is None or spec.loader is None:
         raise ImportError(f"Python has no loader for {folder / '__init__.py'}")

@@ -97,7 +97,7 @@ class Making:
             self._introduce(engine)
 
     def given_llm(self) -> dict[str, LLM | None]:
-        """Return the model that the caller gave, as a keyword argument; {} when nobody said anything about one."""
+        """Return the model that the caller gave, as a keyword argument; {} when the caller gave none."""
         return {key: self.extra[key] for key in ("llm",) if key in self.extra}
 
     def _introduce(self, engine: ContextEngine) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from leporello.plugins.discover import Found
     from leporello.plugins.make import Making
 
-# Every engine that a conversation has, by identity: a plugin may hand out the same one again, to whoever asks.
+# Every engine that a conversation has, by identity: a plugin may hand out the same one again.
 _taken: WeakValueDictionary[int, ContextEngine] = WeakValueDictionary()
 
 

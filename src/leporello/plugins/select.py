@@ -154,7 +154,7 @@ class EngineSource:
             raise self._told(error) from error
 
     def built_in(self) -> ContextEngine:
-        """Return the built-in engine for the same model, whatever engine is chosen: it folds where that one fails."""
+        """Return the built-in engine for the same model: it folds where the chosen one fails."""
         return self._making.compressor()
 
     def _engine(self) -> ContextEngine:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from leporello.engine import ContextEngine
+    from leporello.messages import Message
 
 
 def merge_tools(
@@ -41,9 +42,7 @@ def merge_tools(
     return merged, frozenset(owned)
 
 
-def dispatch(
-    engine: ContextEngine, name: str, args: dict[str, Any], messages: list[dict[str, Any]], **more: Any
-) -> str:
+def dispatch(engine: ContextEngine, name: str, args: dict[str, Any], messages: list[Message], **more: Any) -> str:
     """Let the engine answer a call of one of its tools; a failure becomes an error that the model can read."""
     call = ForeignCall()
     try:

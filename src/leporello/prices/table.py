@@ -2,7 +2,7 @@
 
 Prices come from the package genai-prices; `prices.json` has what it lacks or has otherwise, each row with its date and
 source. A price belongs to the provider that charges it. OpenRouter passes the list prices of closed models on; where
-nobody has listed a price, it is not guessed. Subscriptions and servers of one's own have no price per token. Overrides
+no price is listed, it is not guessed. Subscriptions and servers of one's own have no price per token. Overrides
 come first and may name any provider.
 """
 

@@ -8,6 +8,6 @@ figures.as_dict()["engines"]["lcm"]["needed"]
 from leporello.proof.figures import Figures
 from leporello.proof.needed import Cut, Score
 from leporello.proof.parallel import joined, replay_all
-from leporello.proof.replay import Run, Settings, replay
+from leporello.proof.replay import ReplaySettings, Run, replay
 
-__all__ = ["Cut", "Figures", "Run", "Score", "Settings", "joined", "replay", "replay_all"]
+__all__ = ["Cut", "Figures", "ReplaySettings", "Run", "Score", "joined", "replay", "replay_all"]

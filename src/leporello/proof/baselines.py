@@ -221,7 +221,7 @@ def _ranked(messages: Sequence[Message], words: int = 0) -> list[tuple[str, list
     ]
 
 
-_SPOKEN = 1_000  # a name that somebody said comes before those that only stand in outputs
+_SPOKEN = 1_000  # a name that was said comes before those that only stand in outputs
 _RECENT = 4  # a name at the end counts this much more than one at the beginning
 _LONGEST_UNIT = 2_000
 

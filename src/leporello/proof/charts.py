@@ -37,7 +37,7 @@ class Bar:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ChartRow:
     """A row of a bar chart: its name, and a bar for each series."""
 
     name: str
@@ -75,7 +75,7 @@ def lines(series: Sequence[Line], *, x_label: str, y_label: str, limit: float | 
     return _svg(drawn, HEIGHT, f"{y_label} over {x_label}")
 
 
-def bars(rows: Sequence[Row], *, most: float, label: str) -> str:
+def bars(rows: Sequence[ChartRow], *, most: float, label: str) -> str:
     """Return a chart of bars, those of a row under each other; a tick shows what they are held against."""
     drawn: list[str] = []
     y = float(_GAP)

@@ -48,6 +48,7 @@ _ERROR_TEXT = re.compile(
     re.IGNORECASE,
 )
 _WORD = re.compile(r"[^\W\d_]{4,40}")
+_WHOLE_WORD = re.compile(r"(?<![^\W_])(?=\d*[^\W\d_])[^\W_]{4,40}(?![^\W_])")
 _MOST_ERRORS = 2_000
 
 
@@ -79,6 +80,11 @@ def error_texts(text: str) -> Iterator[str]:
 def content_words(text: str) -> set[str]:
     """Return the words of a text that say what it is about."""
     return {word for word in map(str.lower, _WORD.findall(text)) if word not in _COMMON}
+
+
+def whole_words(text: str) -> set[str]:
+    """Return the same with their digits, as a search knows them: "4XGCCM" is one word, of which "xgccm" is none."""
+    return {word for word in map(str.lower, _WHOLE_WORD.findall(text)) if word not in _COMMON}
 
 
 def files_in(text: str) -> set[str]:

@@ -79,7 +79,7 @@ class Units:
         return next(self._places(value), None) is not None
 
     def holding(self, value: str, most: int = 400) -> list[int]:
-        """Return which units hold a value, as a whole word, at most so many."""
+        """Return which units hold a value, as a whole word, at most `most`."""
         found: list[int] = []
         for place in self._places(value):
             unit = bisect_right(self._ends, place)

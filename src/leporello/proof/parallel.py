@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 from leporello.messages import leading_systems
 from leporello.proof.figures import Figures
 from leporello.proof.probes import probes_of
-from leporello.proof.replay import RECORDED, Policy, Run, Settings, cuts_of, replay, said
+from leporello.proof.replay import RECORDED, Policy, ReplaySettings, Run, cuts_of, replay, said
 from leporello.tokens import count_message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from leporello.messages import Message
-    from leporello.transcripts import Compaction, Transcript
+    from leporello.transcripts import RecordedCompaction, Transcript
 
 _AHEAD = 2  # conversations that wait for each process
 
@@ -26,7 +26,7 @@ _AHEAD = 2  # conversations that wait for each process
 def replay_all(
     transcripts: Iterable[Transcript],
     engines: Sequence[str],
-    settings: Settings,
+    settings: ReplaySettings,
     *,
     jobs: int = 1,
     policies: Mapping[str, Policy] | None = None,
@@ -54,7 +54,7 @@ def replay_all(
 
 
 def replay_one(
-    transcript: Transcript, engines: Sequence[str], settings: Settings, policies: Mapping[str, Policy]
+    transcript: Transcript, engines: Sequence[str], settings: ReplaySettings, policies: Mapping[str, Policy]
 ) -> list[Run]:
     """Drive every engine through one conversation; cuts, needed values and probes are worked out once."""
     cuts = cuts_of(transcript, settings)
@@ -67,7 +67,7 @@ def replay_one(
 
 
 def joined(transcripts: Iterable[Transcript], tokens: int) -> Iterator[Transcript]:
-    """Yield conversations strung together to so many tokens each; the system prompt is that of the first."""
+    """Yield conversations strung together to `tokens` tokens each; the system prompt is that of the first."""
     parts: list[Transcript] = []
     size = 0
     for transcript in transcripts:
@@ -82,7 +82,7 @@ def joined(transcripts: Iterable[Transcript], tokens: int) -> Iterator[Transcrip
 
 def _join(parts: Sequence[Transcript], tokens: int) -> Transcript:
     messages: list[Message] = []
-    compactions: list[Compaction] = []
+    compactions: list[RecordedCompaction] = []
     size = 0
     for number, part in enumerate(parts):
         said_here = part.messages[leading_systems(part.messages) if number else 0 :]
@@ -100,14 +100,14 @@ def _join(parts: Sequence[Transcript], tokens: int) -> Transcript:
 
 
 def _alone(
-    transcripts: Iterable[Transcript], engines: Sequence[str], settings: Settings, policies: Mapping[str, Policy]
+    transcripts: Iterable[Transcript], engines: Sequence[str], settings: ReplaySettings, policies: Mapping[str, Policy]
 ) -> Iterator[tuple[Transcript, list[Run]]]:
     for transcript in transcripts:
         yield transcript, replay_one(transcript, engines, settings, policies)
 
 
 def _parallel(
-    transcripts: Iterable[Transcript], engines: Sequence[str], settings: Settings, jobs: int
+    transcripts: Iterable[Transcript], engines: Sequence[str], settings: ReplaySettings, jobs: int
 ) -> Iterator[tuple[Transcript, list[Run]]]:
     waiting: deque[tuple[Transcript, Future[list[Run]]]] = deque()
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from leporello.messages import leading_systems, role_of, text_of
 from leporello.plugins import dispatch
-from leporello.proof.exact_values import content_words, values_in
+from leporello.proof.exact_values import values_in, whole_words
 from leporello.proof.lines import Units, units_of
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ _MOST: Final[dict[Kind, int]] = {"value": 40, "decision": 10, "rule": 10, "reque
 _RARE = 3  # in how many lines or calls a value may stand to be a fact of its own
 _MOST_OPENED = 20_000  # tokens
 _CUE_WORDS, _FEWEST_WORDS = 8, 2
+_NEAR = 3  # lines on either side that lend a cue their words
+_PART = re.compile(r"[^\W_]{3,}")  # of a value: a word with it tells too much
 _LONGEST_SENTENCE, _SHORTEST_SENTENCE = 240, 20
 _BETWEEN_SENTENCES = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _RULE = re.compile(
@@ -120,7 +122,7 @@ def _spots(messages: Sequence[Message]) -> Iterator[_Spot]:
     for at in range(leading_systems(messages), len(messages)):
         for unit in units_of(messages[at]):
             short = unit if len(unit) <= _LONGEST_SPOT else unit[:_LONGEST_SPOT].rsplit(maxsplit=1)[0]
-            yield _Spot(at=at, text=short, words=frozenset(content_words(short)))
+            yield _Spot(at=at, text=short, words=frozenset(whole_words(short)))
 
 
 _LONGEST_SPOT = 4_000
@@ -137,7 +139,7 @@ def _values(spots: Sequence[_Spot], frequency: Counter[str]) -> list[Probe]:
     rare = [(value, number) for value, number in first.items() if count[value] <= _RARE]
     found = []
     for value, number in _spread(rare, 4 * _MOST["value"]):
-        cue = _cue(value, [spots[number]], frequency)
+        cue = _cue(value, _near(spots, number, alone=True), frequency)
         if cue:
             found.append(Probe(kind="value", text=value, cue=cue, at=spots[number].at))
     return _spread(found, _MOST["value"])
@@ -145,9 +147,9 @@ def _values(spots: Sequence[_Spot], frequency: Counter[str]) -> list[Probe]:
 
 def _sentences(messages: Sequence[Message], spots: Sequence[_Spot], frequency: Counter[str]) -> list[Probe]:
     """Return the rules of the user, and the decisions of user and assistant, with a cue from what stood around them."""
-    around: dict[int, list[_Spot]] = {}
-    for spot in spots:
-        around.setdefault(spot.at, []).append(spot)
+    lines: dict[int, list[int]] = {}
+    for number, spot in enumerate(spots):
+        lines.setdefault(spot.at, []).append(number)
     found: dict[Kind, list[Probe]] = {"rule": [], "decision": []}
     for at, message in enumerate(messages):
         role = role_of(message)
@@ -156,8 +158,9 @@ def _sentences(messages: Sequence[Message], spots: Sequence[_Spot], frequency: C
         for sentence in map(str.strip, _BETWEEN_SENTENCES.split(text_of(message))):
             kind = _sentence_kind(role, sentence)
             if kind:
-                beside = [spot for near in (at - 1, at, at + 1) for spot in around.get(near, ())]
-                cue = _cue(sentence, beside, frequency)
+                held = next((number for number in lines.get(at, ()) if sentence in spots[number].text), None)
+                tried = () if held is None else (_near(spots, held, alone=alone) for alone in (True, False))
+                cue = next(filter(None, (_cue(sentence, near, frequency) for near in tried)), "")
                 found[kind].append(Probe(kind=kind, text=sentence, cue=cue, at=at))
     return [probe for kind, probes in found.items() for probe in _spread(probes, _MOST[kind])]
 
@@ -170,17 +173,26 @@ def _sentence_kind(role: str, sentence: str) -> Kind | None:
     return "decision" if _DECISION.search(sentence) else None
 
 
-def _cue(value: str, spots: Sequence[_Spot], frequency: Counter[str]) -> str:
-    """Return the rarest words around a value that share nothing with it; "" when there are too few."""
-    own = value.lower()
-    words = {word for spot in spots for word in content_words(spot.text.replace(value, " ")) if word not in own}
-    words = {word for word in words if not any(part in word for part in content_words(value))}
-    rarest = sorted(words, key=lambda word: (frequency[word], word))[:_CUE_WORDS]
-    return " ".join(rarest) if len(rarest) >= _FEWEST_WORDS else ""
+def _near(spots: Sequence[_Spot], number: int, *, alone: bool) -> list[_Spot]:
+    """Return a line or call and those around it, the nearest first; with `alone` only those of the same message."""
+    around = range(max(0, number - _NEAR), min(len(spots), number + _NEAR + 1))
+    near = [spots[beside] for beside in sorted(around, key=lambda beside: abs(beside - number))]
+    return [spot for spot in near if not alone or spot.at == spots[number].at]
+
+
+def _cue(value: str, spots: Iterable[_Spot], frequency: Counter[str]) -> str:
+    """Return the rarest words of each spot in turn that share nothing with a value; "" when there are too few."""
+    own, parts = value.lower(), [part.lower() for part in _PART.findall(value)]
+    found: dict[str, None] = {}
+    for spot in spots:
+        words = whole_words(spot.text.replace(value, " "))
+        apart = {word for word in words if word not in own and not any(part in word for part in parts)}
+        found |= dict.fromkeys(sorted(apart, key=lambda word: (frequency[word], word)))
+    return " ".join(list(found)[:_CUE_WORDS]) if len(found) >= _FEWEST_WORDS else ""
 
 
 def _spread(items: Sequence[Any], most: int) -> list[Any]:
-    """Return at most so many items, evenly spread."""
+    """Return at most `most` items, evenly spread."""
     if len(items) <= most:
         return list(items)
     return [items[index * len(items) // most] for index in range(most)]

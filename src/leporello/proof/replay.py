@@ -1,8 +1,8 @@
 """Drives a policy through a transcript turn by turn, as a host would, and takes down what happens.
 
 The transcript's own answers take the place of the model, so every policy sees the same conversation. The provider's
-cache is simulated by its rules, with the times of the transcript; what the model would have answered to another window,
-nobody knows.
+cache is simulated by its rules, with the times of the transcript; what the model would have answered to another window
+is unknown.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from leporello.caching import ProviderCache, rules_of
 from leporello.caching.blocks import Block, blocks_of
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from leporello.transcripts import Transcript
 
 Policy: TypeAlias = str | Callable[[int], ContextEngine]
-"""The name of an engine, or what makes one for a window of so many tokens."""
+"""The name of an engine, or what makes one for a window of this many tokens."""
 
 Cuts: TypeAlias = Literal["growth", "recorded"]
 RECORDED = "recorded"
@@ -47,7 +47,7 @@ RECORDED = "recorded"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Settings:
+class ReplaySettings:
     """What a replay assumes.
 
     window   the model's context length
@@ -78,7 +78,7 @@ class Point:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fold:
+class ReplayedFold:
     """A compaction: before which message, and what came of it."""
 
     at: int
@@ -110,7 +110,7 @@ class Run:
     tokens: int
     costs: Costs
     points: list[Point] = field(default_factory=list)
-    folds: list[Fold] = field(default_factory=list)
+    folds: list[ReplayedFold] = field(default_factory=list)
     cuts: list[CutScore] = field(default_factory=list)
     probes: list[Probed] = field(default_factory=list)
     findings: list[str] = field(default_factory=list)
@@ -121,7 +121,7 @@ class Run:
 def replay(
     transcript: Transcript,
     engine: str,
-    settings: Settings,
+    settings: ReplaySettings,
     *,
     policy: Policy | None = None,
     cuts: Sequence[Cut] | None = None,
@@ -138,7 +138,7 @@ def replay(
     return _Replay(transcript, messages, engine, policy or engine, settings, known).run(probes)
 
 
-def cuts_of(transcript: Transcript, settings: Settings) -> list[Cut]:
+def cuts_of(transcript: Transcript, settings: ReplaySettings) -> list[Cut]:
     """Return the places at which every policy is looked at."""
     messages = said(transcript.messages)
     if settings.cuts == "recorded":
@@ -158,7 +158,7 @@ def _without_thinking(message: Message) -> Message:
     parts = [part for part in content if not (isinstance(part, dict) and part.get("type") in THINKING_TYPES)]
     bare = {key: value for key, value in message.items() if key not in ("thinking_blocks", "reasoning_content")}
     texts = all(isinstance(part, dict) and part.get("type") == "text" for part in parts)
-    return {**bare, "content": (text_of({"content": parts}) or None) if texts else parts}
+    return cast("Message", {**bare, "content": (text_of({"content": parts}) or None) if texts else parts})
 
 
 class _Replay:
@@ -170,7 +170,7 @@ class _Replay:
         messages: list[Message],
         engine: str,
         policy: Policy,
-        settings: Settings,
+        settings: ReplaySettings,
         cuts: Sequence[Cut],
     ) -> None:
         self.transcript = transcript
@@ -303,7 +303,7 @@ class _Replay:
         if not isinstance(event, CompactionFinished):
             return
         self.done.folds.append(
-            Fold(
+            ReplayedFold(
                 at=self._at,
                 status=event.status,
                 reason=event.reason,
@@ -319,7 +319,7 @@ class _Replay:
             self.watch.folded(self._session.window, self._at)
 
 
-def configured(settings: Settings) -> Config:
+def configured(settings: ReplaySettings) -> Config:
     """Return the configuration of a replay: everything happens in its turn, and only where cuts allow it."""
     config = Config.coerce(settings.config)
     lcm = config.lcm.model_copy(update={"background": False})
@@ -327,7 +327,7 @@ def configured(settings: Settings) -> Config:
     return config.model_copy(update={"lcm": lcm, "compression": compression})
 
 
-def _recorded(transcript: Transcript, messages: list[Message], settings: Settings, cuts: Sequence[Cut]) -> Run:
+def _recorded(transcript: Transcript, messages: list[Message], settings: ReplaySettings, cuts: Sequence[Cut]) -> Run:
     """Look at the summaries that the log's own compactions wrote; what was attached beside them is not counted."""
     summaries = {one.at: one.summary for one in transcript.compactions}
     systems = messages[: leading_systems(messages)]

@@ -70,7 +70,7 @@ def _costs(engines: dict[str, Any]) -> str:
             dollars = one["cost_usd"]
             over = " (does not fit)" if one["overflows"] else ""
             told = "price not known" if dollars is None else f"${dollars:.2f}{over}"
-            rows.append(charts.Row(name=name, bars=[charts.Bar(value=dollars, told=told)]))
+            rows.append(charts.ChartRow(name=name, bars=[charts.Bar(value=dollars, told=told)]))
     most = max((row.bars[0].value or 0 for row in rows), default=1)
     return charts.bars(rows, most=most, label="cost by engine")
 
@@ -87,7 +87,7 @@ def _needed(engines: dict[str, Any]) -> str:
                 charts.Bar(value=value, told=told, low=interval[0], high=interval[1], beside=beside.get(measure))
             )
         if needed["cuts"]:
-            rows.append(charts.Row(name=f"{name}, {charts.short(needed['tokens'])}", bars=bars))
+            rows.append(charts.ChartRow(name=f"{name}, {charts.short(needed['tokens'])}", bars=bars))
     return charts.bars(rows, most=1.0, label="needed later, by engine") if rows else ""
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from leporello.prices import Price
-    from leporello.store import ConversationInfo, Request, Store
+    from leporello.store import ConversationInfo, JournalRow, TranscriptStore
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +57,7 @@ class Savings:
         return {name: round(value, 6) if isinstance(value, float) else value for name, value in told.items()}
 
 
-def savings_of(store: Store, info: ConversationInfo, *, since: float = 0.0, model: str = "") -> Savings:
+def savings_of(store: TranscriptStore, info: ConversationInfo, *, since: float = 0.0, model: str = "") -> Savings:
     """Add up a conversation's journal from a time on; `model` prices rows that do not name theirs."""
     total = Savings()
     before = 0
@@ -73,13 +73,13 @@ def savings_of(store: Store, info: ConversationInfo, *, since: float = 0.0, mode
     return total
 
 
-def _unfolded(store: Store, info: ConversationInfo) -> Iterator[tuple[Request, int]]:
+def _unfolded(store: TranscriptStore, info: ConversationInfo) -> Iterator[tuple[JournalRow, int]]:
     """Yield the rows of the journal, each with the tokens of all that was stored up to it."""
     stored = list(store.messages(info.key, owner=info.owner, system=True))
     tokens = {row.id: row.tokens for row in stored}
     order = sorted(tokens, key=_number)
     counted, at = 0, 0
-    for row in store.requests(info.key, owner=info.owner):
+    for row in store.journal(info.key, owner=info.owner):
         newest = max((_number(item["m"]) for item in row.added if "m" in item), default=0)
         while at < len(order) and _number(order[at]) <= newest:
             counted += tokens[order[at]]
@@ -91,7 +91,7 @@ def _number(id_: str) -> int:
     return int(id_[1:])
 
 
-def _request(row: Request, history: int, before: int, model: str) -> Savings:
+def _request(row: JournalRow, history: int, before: int, model: str) -> Savings:
     usage = row.usage
     prompt, output = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
     read, written = _count(usage, "cache_read_tokens"), _count(usage, "cache_write_tokens")

@@ -14,7 +14,7 @@ class _Redacting(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         try:
             said = record.getMessage()
-        except Exception:  # noqa: BLE001 - the text of somebody else's object may raise anything
+        except Exception:  # noqa: BLE001 - the text of a foreign object may raise anything
             said = WITHHELD
         record.msg, record.args = redact(said), None
         if record.exc_info:

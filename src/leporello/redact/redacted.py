@@ -35,6 +35,7 @@ def clean(text: str) -> Redacted:
 
 
 EMPTY = clean("")
+"""An empty text, which holds no secret."""
 
 
 def joined(separator: str, texts: Iterable[Redacted]) -> Redacted:

@@ -21,6 +21,7 @@ from leporello.redact.values import is_password, is_token
 Finder: TypeAlias = Callable[[Subject], Iterable[Secret]]
 
 WITHHELD = clean("[WITHHELD: this text could not be searched for secrets]")
+"""Stands in the place of a text that the redactor could not finish."""
 FINDERS: tuple[Finder, ...] = (find_blocks, find_tokens, find_places, find_assignments)
 
 # Most short texts are words between signs that announce nothing. A secret has a long run, a sign such as = : - or %, a

@@ -1,4 +1,4 @@
-"""The host: one conversation in anybody's loop, with any engine, on any provider.
+"""The host: one conversation in your own loop, with any engine, on any provider.
 
 with Session.open("my-chat", model="claude-sonnet-5") as session:
     session.add({"role": "user", "content": "Fix the failing tests"})

@@ -1,4 +1,4 @@
-"""Whether an engine's result may become the window; that of a third party's engine is mended first."""
+"""Judges whether an engine's result may become the window; that of a third party's engine is repaired first."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.engine import CompactionReport
 from leporello.messages import Message, role_of, violations
-from leporello.session.results import mended
+from leporello.session.result_repair import repaired_result
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
+    from leporello.messages import Dialect
     from leporello.session.window import Window
     from leporello.store import Proposal
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompressResult:
-    """What `compress()` came to: its result, the engine's own report if it made one, and how long it took.
+    """What `compress()` returned, the engine's own report if it made one, and the time it took.
 
-    `proposal` is how the store would keep the result, from an engine that works on the session's branch.
+    `proposal` is the window for the store, from an engine that works on the session's branch.
     """
 
     result: Any
@@ -30,17 +31,17 @@ class CompressResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The result to use, None when the window stays; the report; and what was mended before it was judged."""
+    """The result to use, None to leave the window as it is; the report; and the repairs of the result."""
 
     result: list[Message] | None
     report: CompactionReport
-    mended: tuple[str, ...] = ()
+    repairs: tuple[str, ...] = ()
 
 
-def judge(made: CompressResult, window: Window, dialect: str, *, room: int | None = None) -> Verdict:
+def judge(made: CompressResult, window: Window, dialect: Dialect, *, room: int | None = None) -> Verdict:
     """Accept a result that is valid, smaller, and still holds the newest message of the user; refuse any other.
 
-    `room` is given for an engine of a third party: its result is mended first, see `leporello.session.results`.
+    `room` is given for an engine of a third party: its result is repaired first, see `leporello.session.result_repair`.
     """
     report = replace(
         made.report or CompactionReport(status="folded"),
@@ -50,26 +51,26 @@ def judge(made: CompressResult, window: Window, dialect: str, *, room: int | Non
     )
     if made.result == window.messages:
         said = report.status if report.status in ("unchanged", "refused") else "unchanged"
-        return kept(replace(report, status=said), window)
+        return unchanged(replace(report, status=said), window)
     result = made.result
-    problem = _garbage(result)
+    problem = _shape_problem(result)
     changes: tuple[str, ...] = ()
     if not problem and room is not None:
-        fixed = mended(result, window, dialect, room=room)
+        fixed = repaired_result(result, window, dialect, room=room)
         result, changes = fixed.messages, fixed.changes
         report = replace(report, reason=report.reason or "; ".join(changes))
         if result == window.messages:
-            return kept(replace(report, status="unchanged"), window)
+            return unchanged(replace(report, status="unchanged"), window)
     problem = problem or _problem(result, window, dialect)
     if problem:
-        return kept(replace(report, status="refused", reason=problem, unfoldable=()), window)
+        return unchanged(replace(report, status="refused", reason=problem, unfoldable=()), window)
     status = report.status if report.status in ("folded", "fallback") else "folded"
     report = replace(report, status=status, tokens_after=count_messages(result), messages_after=len(result))
-    return Verdict(result=result, report=report, mended=changes)
+    return Verdict(result=result, report=report, repairs=changes)
 
 
-def kept(report: CompactionReport, window: Window) -> Verdict:
-    """Return the verdict that leaves the window as it is."""
+def unchanged(report: CompactionReport, window: Window) -> Verdict:
+    """Return a verdict that leaves the window as it is."""
     report = replace(
         report,
         tokens_before=window.tokens,
@@ -80,7 +81,7 @@ def kept(report: CompactionReport, window: Window) -> Verdict:
     return Verdict(result=None, report=report)
 
 
-def _garbage(result: Any) -> str:
+def _shape_problem(result: Any) -> str:
     """Say why a result is no list of messages at all, "" when it is one."""
     if not isinstance(result, list) or not result:
         return f"the engine returned {'an empty list' if result == [] else type(result).__name__} instead of messages"
@@ -88,7 +89,7 @@ def _garbage(result: Any) -> str:
     return "" if strange is None else f"the engine returned a list that holds a {type(strange).__name__}, not messages"
 
 
-def _problem(result: list[Message], window: Window, dialect: str) -> str:
+def _problem(result: list[Message], window: Window, dialect: Dialect) -> str:
     """Say what is wrong with a list of messages, "" when nothing is."""
     found = violations(result, dialect)
     if found:

@@ -1,4 +1,4 @@
-"""What a conversation used and cost: per turn, and altogether."""
+"""Adds up the tokens and the cost of a conversation, per turn and in total."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from leporello.caching.prefix import NOT_MOVED
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from leporello.store import Request
+    from leporello.store import JournalRow
 
 FOLDED: Final = ("folded", "fallback")
 REQUEST: Final = "request"
@@ -111,7 +111,7 @@ class Totals:
     compactions: int = 0
     prefix_moves: int = 0
 
-    def plus(self, row: Request) -> Totals:
+    def plus(self, row: JournalRow) -> Totals:
         """Return this with one more row; a request that failed counts only if the prefix moved."""
         if row.reason == UNDO:
             return self
@@ -124,24 +124,21 @@ class Totals:
         return replace(self, spent=spent, compactions=self.compactions + folded)
 
 
-def totals(rows: Iterable[Request]) -> Totals:
+def totals(rows: Iterable[JournalRow]) -> Totals:
     """Add up a journal."""
     return reduce(Totals.plus, rows, Totals())
 
 
 class Accounts:
-    """Adds up what is spent, by rows of the journal: those that happen here, until it is read; it has the last word.
-
-    A row that happens here is added to both lists, and summed up when somebody asks.
-    """
+    """Sums of the journal rows of a conversation: those of this process at once, those of others when it is read."""
 
     def __init__(self) -> None:
-        self.turn_rows: list[Request] = []
+        self.turn_rows: list[JournalRow] = []
         """The rows since the newest message of the user, in this process."""
-        self.unread: list[Request] = []
-        """The rows that are not in the sums yet."""
+        self.uncounted: list[JournalRow] = []
+        """The rows that are not in the total yet."""
         self.number = 0
-        """The newest row of the journal that is in the sums."""
+        """The number of the newest journal row in the total."""
         self._journal = Totals()
         self._conversation = Totals()
 
@@ -153,40 +150,40 @@ class Accounts:
     @property
     def conversation(self) -> Totals:
         """What was spent since the beginning."""
-        self._conversation = reduce(Totals.plus, self.unread, self._conversation)
-        self.unread.clear()
+        self._conversation = reduce(Totals.plus, self.uncounted, self._conversation)
+        self.uncounted.clear()
         return self._conversation
 
-    def compacted(self, row: Request) -> None:
-        """Add a compaction; one that came to nothing counts with what it cost."""
+    def compacted(self, row: JournalRow) -> None:
+        """Add a compaction, also a refused one for its cost."""
         self.turn_rows.append(row)
         self._conversation = self.conversation.plus(row)
 
-    def resume(self, rows: Iterable[Request]) -> None:
-        """Take up what the journal knows of a conversation."""
+    def resume(self, rows: Iterable[JournalRow]) -> None:
+        """Add up the journal of a resumed conversation."""
         self.catch_up(rows, ())
         self.turn_rows.clear()
 
-    def catch_up(self, rows: Iterable[Request], unwritten: Iterable[Request]) -> None:
-        """Take the journal's new rows for what happened, and those that could not be written yet.
+    def catch_up(self, rows: Iterable[JournalRow], unwritten_rows: Iterable[JournalRow]) -> None:
+        """Set the total to the journal with its new rows, and the rows that are not written yet.
 
-        Calls that the engine noted there itself, and that belong to no compaction, are of the turn too.
+        Rows that the engine wrote for its own model calls count for the turn too.
         """
         for row in rows:
             self.number = row.number
             self._journal = self._journal.plus(row)
             if row.reason not in (REQUEST, UNDO) and not _is_compaction(row):
                 self.turn_rows.append(row)
-        self._conversation = reduce(Totals.plus, unwritten, self._journal)
-        self.unread.clear()
+        self._conversation = reduce(Totals.plus, unwritten_rows, self._journal)
+        self.uncounted.clear()
 
 
-def _is_compaction(row: Request) -> bool:
+def _is_compaction(row: JournalRow) -> bool:
     return "tokens_before" in row.report
 
 
-def _engine_calls(row: Request) -> int:
-    """Return how many calls a row that is no request stands for; one that names none is a single call."""
+def _engine_calls(row: JournalRow) -> int:
+    """Return the model calls of a row that is no request: those of a compaction, else one."""
     return _count(row.report, "model_calls") if _is_compaction(row) else 1
 
 

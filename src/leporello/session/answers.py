@@ -1,30 +1,34 @@
-"""What a model answered, whoever's object it comes in: a message in OpenAI's format, and its usage."""
+"""Reads a model's answer, in any provider's format, as a message in OpenAI's format with its usage."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
 
 from leporello.engine import Usage, normalise_usage
 from leporello.errors import MalformedAnswerError
 from leporello.messages import from_anthropic
+from leporello.messages.responses import answer_of, kind_of
+from leporello.messages.responses.items import CALLS
 
 if TYPE_CHECKING:
     from leporello.messages import Message
 
-INCOMPLETE = "_incomplete"  # the private note on an answer that broke off
+INCOMPLETE = "_incomplete"  # the private key of an answer that broke off
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answered:
-    """An answer: its message, and what the provider said about it."""
+class ModelAnswer:
+    """An answer: its message, and the usage, model, finish reason and id that the provider gives."""
 
     message: Message
     usage: Usage | None = None
     model: str = ""
     finish: str = ""
     id: str = ""
+    envelope: Mapping[str, Any] = field(default_factory=dict)
+    """The fields of a response of the Responses API besides its output."""
 
     @property
     def incomplete(self) -> bool:
@@ -32,21 +36,23 @@ class Answered:
         return bool(self.message.get(INCOMPLETE))
 
 
-def read_answer(response: Any) -> Answered:
-    """Read a chat completion, an Anthropic message or a plain assistant message; SDK object or dict."""
-    answer = response if isinstance(response, dict) else plain(response)
+def read_answer(response: Any) -> ModelAnswer:
+    """Read a chat completion, an Anthropic message, a response or a plain assistant message; SDK object or dict."""
+    answer = response if isinstance(response, dict) else as_dict(response)
     if "choices" in answer:
         return _from_openai(answer)
+    if answer.get("object") == "response" or ("output" in answer and "role" not in answer):
+        return from_response(answer)
     if answer.get("role") == "assistant":
         is_anthropic = answer.get("type") == "message" or "stop_reason" in answer
-        return _from_anthropic(answer) if is_anthropic else Answered(message=without_nothing(answer))
+        return _from_anthropic(answer) if is_anthropic else ModelAnswer(message=without_empty_fields(answer))
     raise MalformedAnswerError(
-        "this is no answer of a model: pass the response of chat.completions.create() or messages.create(), "
-        f"or an assistant message, not {_named(response)}"
+        "this is no answer of a model: pass the response of chat.completions.create(), messages.create() or "
+        f"responses.create(), or an assistant message, not {_named(response)}"
     )
 
 
-def plain(value: Any) -> dict[str, Any]:
+def as_dict(value: Any) -> dict[str, Any]:
     """Return an SDK object as the dict that the provider sent."""
     if isinstance(value, Mapping):
         return dict(value)
@@ -63,20 +69,20 @@ def usage_of(raw: Any) -> Usage | None:
     return usage if usage and usage["total_tokens"] else None
 
 
-def without_nothing(message: Mapping[str, Any]) -> Message:
-    """Return an answer's message without fields that say nothing: null, and empty lists of calls and annotations."""
+def without_empty_fields(message: Mapping[str, Any]) -> Message:
+    """Return an answer's message without null fields and empty lists."""
     kept = {key: value for key, value in message.items() if value is not None and (value != [] or key == "content")}
-    return {"role": "assistant", "content": message.get("content"), **kept}
+    return cast("Message", {"role": "assistant", "content": message.get("content"), **kept})
 
 
-def _from_openai(answer: dict[str, Any]) -> Answered:
+def _from_openai(answer: dict[str, Any]) -> ModelAnswer:
     choices = answer.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, Mapping) else None
     if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
         raise MalformedAnswerError(f"the answer holds no message{_reason(answer)}")
-    return Answered(
-        message=without_nothing(message),
+    return ModelAnswer(
+        message=without_empty_fields(message),
         usage=usage_of(answer.get("usage")),
         model=str(answer.get("model") or ""),
         finish=str(choice.get("finish_reason") or ""),
@@ -84,15 +90,48 @@ def _from_openai(answer: dict[str, Any]) -> Answered:
     )
 
 
-def _from_anthropic(answer: dict[str, Any]) -> Answered:
+def _from_anthropic(answer: dict[str, Any]) -> ModelAnswer:
     content = answer.get("content")
-    return Answered(
+    return ModelAnswer(
         message=message_of_blocks(content if isinstance(content, list) else []),
         usage=usage_of(answer.get("usage")),
         model=str(answer.get("model") or ""),
         finish=str(answer.get("stop_reason") or ""),
         id=str(answer.get("id") or ""),
     )
+
+
+def from_response(response: dict[str, Any]) -> ModelAnswer:
+    """Read a response; one that failed raises what its error means."""
+    if response.get("status") == "failed":
+        from leporello.llm.errors import classify
+
+        raise classify(status=400, body={"error": response.get("error")})
+    output = response.get("output")
+    if not isinstance(output, list) or not all(isinstance(item, Mapping) for item in output):
+        raise MalformedAnswerError(f"the answer holds no list of items{_reason(response)}")
+    message = answer_of([dict(item) for item in output])
+    if any(kind_of(item) in CALLS and item.get("status") == "incomplete" for item in output):
+        message = cast("Message", {**message, INCOMPLETE: True})
+    return ModelAnswer(
+        message=message,
+        usage=usage_of(response.get("usage")),
+        model=str(response.get("model") or ""),
+        finish=_finish(response, message),
+        id=str(response.get("id") or ""),
+        envelope={key: value for key, value in response.items() if key != "output"},
+    )
+
+
+def _finish(response: Mapping[str, Any], message: Message) -> str:
+    """Return the finish reason of a response in the terms of chat completions; "" when it has not ended."""
+    details = response.get("incomplete_details")
+    reason = details.get("reason") if isinstance(details, Mapping) else None
+    if response.get("status") == "completed":
+        return "tool_calls" if message.get("tool_calls") else "stop"
+    if response.get("status") == "incomplete":
+        return "length" if reason in (None, "max_output_tokens") else str(reason)
+    return str(response.get("status") or "") if response.get("status") not in ("in_progress", "queued") else ""
 
 
 def message_of_blocks(blocks: list[Any]) -> Message:

@@ -1,14 +1,14 @@
-"""The same session for programs with an event loop: nothing here blocks it."""
+"""`Session` for programs with an event loop, which no call blocks."""
 
 from __future__ import annotations
 
 import asyncio
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from leporello.engine import strict_keywords
 from leporello.session.session import Session
+from leporello.session.worker import Worker
 
 if TYPE_CHECKING:
     import os
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from leporello.engine import CompactionReport, ContextEngine
     from leporello.events import Event, Sink
     from leporello.llm import LLM
-    from leporello.messages import Message, ToolCall
+    from leporello.messages import Dialect, Message, ToolCall
     from leporello.plugins import EngineSource
     from leporello.session.accounts import SessionUsage
     from leporello.store import BranchInfo, Store
@@ -34,9 +34,9 @@ class AsyncSession:
     belongs to a thread, as a database connection does. Events are delivered in the event loop.
     """
 
-    def __init__(self, session: Session, thread: ThreadPoolExecutor) -> None:
+    def __init__(self, session: Session, worker: Worker) -> None:
         self._session = session
-        self._thread = thread
+        self._worker = worker
         self._closed = False
 
     @classmethod
@@ -53,7 +53,7 @@ class AsyncSession:
         store: Store | str | os.PathLike[str] | None = None,
         config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
         system: str | None = None,
-        dialect: str = "openai",
+        dialect: Dialect = "openai",
         owner: str = "",
         platform: str = "library",
         on_event: Sink | None = None,
@@ -86,13 +86,13 @@ class AsyncSession:
     @classmethod
     async def _in_a_thread(cls, opening: Callable[[], Session]) -> AsyncSession:
         """Open a session in the thread that it belongs to from then on."""
-        thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="leporello-session")
+        worker = Worker()
         try:
-            session = await _run(thread, opening)
+            session = await worker.run(opening)
         except BaseException:
-            thread.shutdown(wait=False)
+            worker.stop()
             raise
-        return cls(session, thread)
+        return cls(session, worker)
 
     @property
     def id(self) -> str:
@@ -121,7 +121,7 @@ class AsyncSession:
 
     @property
     def model(self) -> str:
-        """The model that the conversation is sent to, "" when nobody named one."""
+        """The model that the conversation is sent to, "" when none is named."""
         return self._session.model
 
     @property
@@ -145,11 +145,16 @@ class AsyncSession:
         return self._session.calls
 
     @property
+    def answer(self) -> str:
+        """The text of the newest answer in the window, "" when there is none and for one that only calls tools."""
+        return self._session.answer
+
+    @property
     def window(self) -> list[Message]:
         """A copy of the messages that the model sees, in OpenAI's format."""
         return self._session.window
 
-    async def add(self, *messages: Message) -> None:
+    async def add(self, *messages: Message | Mapping[str, Any]) -> None:
         """Add what the user said, the results of tool calls, or any other message; it is stored at once."""
         await self._run(self._session.add, *messages)
 
@@ -163,7 +168,7 @@ class AsyncSession:
 
     async def stream(self, chunks: AsyncIterable[T]) -> AsyncIterator[T]:
         """Pass the chunks of a streamed answer on unchanged, and record it at the end; see `Session.stream`."""
-        reading = await self._run(self._session._begin_stream)  # noqa: SLF001 - the same room
+        reading = await self._run(self._session._begin_stream)  # noqa: SLF001 - the same package
         complete = False
         try:
             async for chunk in chunks:
@@ -172,7 +177,7 @@ class AsyncSession:
             complete = True
         finally:
             # Shielded: an answer that breaks off because its task was cancelled must be recorded all the same.
-            await asyncio.shield(self._run(partial(self._session.record_stream, reading, complete=complete)))
+            await asyncio.shield(self._run(self._session.record_stream, reading, complete=complete))
 
     async def recover(self, error: BaseException) -> bool:
         """After an overflow answer fold once; see `Session.recover`."""
@@ -190,17 +195,17 @@ class AsyncSession:
         base_url: str | None = None,
         context_length: int | None = None,
     ) -> None:
-        """Go on with another model; the engine works out its budgets anew."""
+        """Go on with another model; the engine computes its budgets again."""
         options = {"provider": provider, "base_url": base_url, "context_length": context_length}
-        await self._run(partial(self._session.switch_model, model, **options))  # type: ignore[arg-type]
+        await self._run(self._session.switch_model, model, **options)
 
     async def undo(self) -> list[Message]:
-        """Take back the newest message of the user and all that followed; returns what was taken back."""
+        """Remove the newest message of the user and all that followed; returns the removed messages."""
         return await self._run(self._session.undo)
 
     async def fork(self, before: str | None = None, *, head: bool = True) -> AsyncSession:
         """Return a session on a new branch, with a thread of its own; see `Session.fork`."""
-        opened = await self._run(partial(self._session._open_fork, before, head=head))  # noqa: SLF001 - the same room
+        opened = await self._run(self._session._open_fork, before, head=head)  # noqa: SLF001 - the same package
         return await self._in_a_thread(partial(Session._begun, opened, self.engine))  # noqa: SLF001 - the same
 
     async def branches(self) -> list[BranchInfo]:
@@ -213,11 +218,11 @@ class AsyncSession:
         return self._session.branch
 
     async def pin(self, message_id: str, *, pinned: bool = True) -> None:
-        """Let a message survive every fold word by word, or no longer."""
-        await self._run(partial(self._session.pin, message_id, pinned=pinned))
+        """Keep a message verbatim in the window at every fold, or no longer."""
+        await self._run(self._session.pin, message_id, pinned=pinned)
 
     async def reset(self, session_id: str | None = None) -> str:
-        """End this conversation properly and begin another with the same engine; returns its name."""
+        """End this conversation and begin another with the same engine; returns its name."""
         return await self._run(self._session.reset, session_id)
 
     async def usage(self) -> SessionUsage:
@@ -225,14 +230,14 @@ class AsyncSession:
         return await self._run(self._session.usage)
 
     async def close(self) -> None:
-        """End the conversation properly; opened again under its name, it goes on where it was."""
+        """End the session; opened again under its name, the conversation continues where it was."""
         if self._closed:
             return
         try:
             await self._run(self._session.close)
         finally:
             self._closed = True
-            self._thread.shutdown(wait=False)
+            self._worker.stop()
 
     async def __aenter__(self) -> Self:
         return self
@@ -242,18 +247,14 @@ class AsyncSession:
     ) -> None:
         await self.close()
 
-    async def _run(self, function: Callable[..., T], *args: Any) -> T:
-        if self._closed:  # there is no thread any more, and the session says so itself
-            return function(*args)
-        return await _run(self._thread, function, *args)
-
-
-async def _run(thread: ThreadPoolExecutor, function: Callable[..., T], *args: Any) -> T:
-    return await asyncio.get_running_loop().run_in_executor(thread, partial(function, *args))
+    async def _run(self, function: Callable[..., T], *args: Any, **options: Any) -> T:
+        if self._closed:  # the session raises its own error, for which no thread is needed
+            return function(*args, **options)
+        return await self._worker.run(function, *args, **options)
 
 
 def _in_loop(loop: asyncio.AbstractEventLoop, sink: Sink) -> Sink:
-    """Return a sink that hands events over to the event loop; once that is closed there is nobody to hear them."""
+    """Return a sink that calls another one in the event loop; when that is closed, events are dropped."""
 
     def deliver(event: Event) -> None:
         if not loop.is_closed():

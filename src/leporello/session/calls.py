@@ -1,4 +1,4 @@
-"""Tool calls and their results: every call has an id of its own, and a result finds its call, even a late one."""
+"""Ids of tool calls: each is made unique in the window, and results are matched with their calls, also late ones."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from leporello.session.window import Entry
 
 
-def with_own_ids(conversation: Conversation, message: Message) -> Message:
-    """Give each call of an answer an id that no call in the window has: some models number them anew every time."""
+def with_unique_ids(conversation: Conversation, message: Message) -> Message:
+    """Rename calls of an answer whose ids the window has already: some models use `call_1` every time."""
     calls = message.get("tool_calls")
     if not isinstance(calls, list):
         return message
     fresh: set[str] = set()
     numbers: dict[str, int] = {}
-    own = [_own(call, conversation.validity.ids, fresh, conversation.renamed, numbers) for call in calls]
+    own = [_unique(call, conversation.validity.ids, fresh, conversation.renamed, numbers) for call in calls]
     return message if all(new is old for new, old in zip(own, calls, strict=True)) else {**message, "tool_calls": own}
 
 
-def _own(call: Any, taken: set[str], fresh: set[str], renamed: dict[str, str], numbers: dict[str, int]) -> Any:
+def _unique(call: Any, taken: set[str], fresh: set[str], renamed: dict[str, str], numbers: dict[str, int]) -> Any:
     if not isinstance(call, dict):
         return call
     came_as = call.get("id")
@@ -43,20 +43,20 @@ def _own(call: Any, taken: set[str], fresh: set[str], renamed: dict[str, str], n
     return {**call, "id": own}
 
 
-def known_calls(conversation: Conversation, messages: Sequence[Message]) -> list[Message]:
-    """Let results that name their calls as the provider did answer the calls as they are called here."""
+def with_renamed_ids(conversation: Conversation, messages: Sequence[Message]) -> list[Message]:
+    """Rename the call ids of tool results as those of their calls were renamed."""
     waiting = open_calls_of(conversation.window.messages) if conversation.renamed else set()
-    return [_known_call(message, conversation.renamed, waiting) for message in messages]
+    return [_with_renamed_id(message, conversation.renamed, waiting) for message in messages]
 
 
-def _known_call(message: Message, renamed: dict[str, str], waiting: set[str]) -> Message:
+def _with_renamed_id(message: Message, renamed: dict[str, str], waiting: set[str]) -> Message:
     call_id = _answered_call(message)
     own = renamed.get(call_id)
     return {**message, "tool_call_id": own} if own in waiting and call_id not in waiting else message
 
 
 def add_entries(conversation: Conversation, new: Sequence[Entry]) -> None:
-    """Put entries into the window: a late result in the place of its stub, the others at the end."""
+    """Append entries to the window; a late result replaces the stub that was sent for it."""
     waiting = open_calls_of(conversation.window.messages)
     stubs: dict[str, int] | None = None
     late: dict[int, Entry] = {}
@@ -100,7 +100,7 @@ def _answered_call(message: Message) -> str:
 
 
 def _stubs(entries: Sequence[Entry], added: Sequence[Entry]) -> dict[str, int]:
-    """Return the places of the stubs that were sent for results, by the ids of the calls; not where a result came."""
+    """Return the indexes of the stubs of missing results by call id, without those whose result is in `added`."""
     newest = {_answered_call(entry.message): place for place, entry in enumerate(entries) if entry.role == "tool"}
     came = {_answered_call(entry.message) for entry in added}
     return {id_: place for id_, place in newest.items() if id_ not in came and not entries[place].sources}

@@ -1,16 +1,16 @@
-"""One conversation, from top to bottom of a turn.
+"""One conversation; the methods of a turn are `add`, `request` and `record`.
 
-user message ─▶ add ─▶ stored
-─▶ request ─▶ mended, counted ─▶ the engine is asked ─▶ folded (folding.py) ─▶ the window is saved
-─▶ the request (marked for the cache, and sent by the caller)
-the provider's answer ─▶ record ─▶ the engine gets the count ─▶ stored, journalled (persistence.py)
-─▶ calls of engine tools are answered; the others go back to the caller
+user message      ─▶ add      stored (persistence.py), appended to the window
+                  ─▶ request  repaired (validity.py), counted (meter.py), the engine is asked whether to fold
+                              folded if so (folding.py); marked for the cache, and sent by the caller
+provider's answer ─▶ record   the engine gets the usage; stored with its journal row (persistence.py)
+                              calls of engine tools are answered; the others go back to the caller
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from leporello.caching import PrefixTracker, tools_within_limit
 from leporello.engine import CompactionReport
@@ -31,8 +31,8 @@ from leporello.prices import cost
 from leporello.redact import logger, redact
 from leporello.session.accounts import FOLDED, REQUEST, Accounts
 from leporello.session.answers import INCOMPLETE
-from leporello.session.calls import add_entries, known_calls, with_own_ids
-from leporello.session.entries import common
+from leporello.session.calls import add_entries, with_renamed_ids, with_unique_ids
+from leporello.session.entries import common_prefix
 from leporello.session.events import (
     AnswerRecorded,
     PrefixMoved,
@@ -41,13 +41,13 @@ from leporello.session.events import (
     ToolAnswered,
     WindowCorrected,
 )
-from leporello.session.folding import LEASE_SECONDS, fold, in_net
+from leporello.session.folding import LEASE_SECONDS, above_safety_limit, fold
 from leporello.session.meter import Meter
 from leporello.session.persistence import Persistence
-from leporello.session.undo import retract_answer, undo
+from leporello.session.undo import undo
 from leporello.session.validity import Validity
 from leporello.session.window import Source, Window, entry_of
-from leporello.store import Request
+from leporello.store import JournalRow
 from leporello.tokens import count_message, count_tools
 
 if TYPE_CHECKING:
@@ -57,10 +57,10 @@ if TYPE_CHECKING:
     from leporello.engine import Usage
     from leporello.errors import ModelError
     from leporello.events import Event, Sink
-    from leporello.messages import Message, ToolCall
-    from leporello.session.answers import Answered
+    from leporello.messages import Dialect, Message, ToolCall
+    from leporello.session.answers import ModelAnswer
     from leporello.session.engine_host import EngineHost
-    from leporello.session.entries import Saved
+    from leporello.session.entries import SavedBranch
     from leporello.session.meter import Count
     from leporello.session.route import Route
     from leporello.session.window import Entry
@@ -75,9 +75,9 @@ SMALLEST_WINDOW = 2_048  # no model has less: an overflow answer to a shorter re
 
 @dataclass(frozen=True, kw_only=True)
 class Tools:
-    """The tools of a request: as the caller gave them, with the engine's behind them, and what they weigh.
+    """The tools of a request: the caller's (`given`, None before the first request), and with the engine's (`merged`).
 
-    `given` is None as long as nobody named any.
+    `owned` are the names of the engine's tools.
     """
 
     given: list[dict[str, Any]] | None = None
@@ -87,18 +87,22 @@ class Tools:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sent:
-    """The request that waits for its answer."""
+class PendingRequest:
+    """The request that has no answer yet: `length` entries of the window, and the hash of its prefix."""
 
     length: int
     tokens: int
     prefix: str
     moved: str
+    tokens_lost: int
     route: Route
 
 
 class Conversation:
-    """A conversation with its engine, its window and its place in the store; what fails is told and does not end it."""
+    """A conversation with its engine, its window and its branch in the store.
+
+    A failure of the engine or the store is reported as a notice; the conversation goes on.
+    """
 
     def __init__(
         self,
@@ -106,7 +110,7 @@ class Conversation:
         engine: EngineHost,
         *,
         route: Route,
-        dialect: str,
+        dialect: Dialect,
         caching: CachePolicy,
         automatic: bool = True,
         sink: Sink | None = None,
@@ -114,7 +118,7 @@ class Conversation:
         self.id = branch.conversation
         """The name of the conversation."""
         self.branch = branch
-        """The branch that it is on."""
+        """The branch of the store that it reads and writes."""
         self.engine = engine
         self.route = route
         self.dialect = dialect
@@ -129,39 +133,40 @@ class Conversation:
         self.prefix = PrefixTracker()
         self.accounts = Accounts()
         self.tools = Tools()
-        self.sent: Sent | None = None
+        self.pending: PendingRequest | None = None
         self.recovered = False
         """Whether an overflow answer to the current request has led to a compaction already."""
         self.refusals = 0
-        """How many results of the engine were refused since the last one that was used."""
-        self.rests_until = 0
-        """After a compaction that was refused, how large the request must be before the engine is asked for another."""
+        """How many results of the engine were refused in a row."""
+        self.refire_at = 0
+        """The tokens that a request must have before the engine may fold again; 0 leaves it to the engine."""
         self.renamed: dict[str, str] = {}
-        """The ids of calls as the provider named them, and as they are named here."""
+        """Ids of tool calls that the provider repeated, and the unique ids that they have in the window."""
         self._moved = ""
+        self._engine_name = engine.name
         self._noticed: set[str] = set()
 
     # one turn
 
     def begin(self, *, introduced: bool = True) -> None:
-        """Begin or resume; an engine that was not introduced to the model yet is so first."""
+        """Start the engine's session; `introduced` is False for an engine that does not know the model yet."""
         if not introduced:
             self.attempt(self.engine.use_model, self.route)
         self.attempt(self.engine.begin, self.branch, self.persistence.lease_token)
 
     def add(self, messages: Sequence[Message], known: Sequence[bytes] = ()) -> None:
-        """Take what somebody said: it is stored before anything else happens with it.
+        """Store messages and append them to the window.
 
-        `known` are the hashes by which a client's history up to the last of them is recognised.
+        `known` are the hashes by which the gateway recognises a client's history up to the last of them.
         """
         new = [copied(checked(message)) for message in messages]
         roles = {message["role"] for message in new}
         if "tool" in roles:
-            new = known_calls(self, new)
+            new = with_renamed_ids(self, new)
         if "user" in roles:
-            saved = None if self.sent else self.persistence.went_on_elsewhere(self.window)
+            saved = None if self.pending else self.persistence.changed_elsewhere(self.window)
             if saved is not None:
-                self._take_up(saved)
+                self._reload_changed(saved)
         said = [Source(message=message) for message in new]
         if said:
             said[-1].known = tuple(known)
@@ -179,28 +184,29 @@ class Conversation:
         """Make the window ready to be sent: stored, valid, counted, and folded when the engine says so."""
         if all(is_system(message) for message in self.window.messages):
             raise SessionError("there is nothing to send yet: add a message of the user first.")
-        if self.sent is not None:
-            self.unanswered("no answer was recorded")
+        if self.pending is not None:
+            self.request_failed("no answer was recorded")
         self.persistence.flush(self.window)
-        self.mend()
+        self.repair()
         if self.tools.given != list(tools):
-            self._offer(list(tools))
+            self._merge_tools(list(tools))
         size = self.size()
         if self._is_due(size):
             fold(self, size.tokens, trigger="the window is filling")
-        self._send()
+        self._note_request()
 
-    def record(self, answer: Answered, known: Sequence[bytes] = ()) -> list[ToolCall]:
-        """Take the model's answer, let the engine answer the calls of its own tools, and return the other calls.
+    def record(self, answer: ModelAnswer, known: Sequence[bytes] = ()) -> list[ToolCall]:
+        """Store the model's answer, let the engine answer the calls of its own tools, and return the other calls.
 
-        `known` are the hashes by which a client that got it is recognised.
+        `known` are the hashes by which the gateway recognises a client that got the answer.
         """
         message = copied(answer.message)
         if "tool_calls" in message:
-            message = with_own_ids(self, message)
-        self.attempt(self.engine.used, dict(answer.usage) if answer.usage else self._estimated_usage(answer))
-        said, upto = Source(message=message, known=tuple(known)), self.sent.length if self.sent else len(self.window)
-        row = self._row(self.sent, answer.usage)
+            message = with_unique_ids(self, message)
+        self.attempt(self.engine.report_usage, dict(answer.usage) if answer.usage else self._estimated_usage(answer))
+        said = Source(message=message, known=tuple(known))
+        upto = self.pending.length if self.pending else len(self.window)
+        row = self._row(self.pending, answer.usage)
         self.persistence.store_answer(said, self.window, upto, row)
         self.window.extend([entry_of(message, sources=[said])])
         self._account(answer, row)
@@ -208,75 +214,76 @@ class Conversation:
         for call in calls:
             if call.name in self.tools.owned:
                 self._answer(call)
-        self.attempt(self.engine.completed, self.shown(), answer.usage)
+        self.attempt(self.engine.turn_completed, self.window.engine_messages(self.engine.copy), answer.usage)
         return [call for call in calls if call.name not in self.tools.owned]
 
     def recover(self, error: ModelError) -> bool:
-        """After an overflow answer fold once, with the window corrected if the answer names it."""
-        self.unanswered(str(error))
+        """Fold once after the provider refused a request as too long; returns whether to send it again.
+
+        The model's context length is corrected if the error names it.
+        """
+        self.request_failed(str(error))
         if not isinstance(error, ContextTooLongError) or self.recovered:
             return False
         self.recovered = True
         limit = error.limit or self._refused_size(error)
         if limit != self.route.context_length:
-            self.tell(WindowCorrected(session_id=self.id, before=self.route.context_length, after=limit))
+            self.emit(WindowCorrected(session_id=self.id, before=self.route.context_length, after=limit))
             self.route = self.route.with_window(limit)
             self.attempt(self.engine.use_model, self.route)
         if error.actual:
             self.meter.refused(error.actual)
-        tokens, before = max(error.actual or 0, self.size().tokens, self.route.context_length + 1), self.window.tokens
-        report = fold(self, tokens, trigger="the provider found it too long", force=True, patience=LEASE_SECONDS)
+        before = self.window.tokens
+        tokens = max(error.actual or 0, self.size().tokens, self.route.context_length + 1)
+        report = fold(self, tokens, trigger="the provider found it too long", force=True, wait=LEASE_SECONDS)
         return report.status in FOLDED or self.window.tokens < before  # another process may have folded it
 
     def compact(self, focus: str | None) -> CompactionReport:
-        """Fold because a person asked for it."""
+        """Fold now, whatever the engine's threshold."""
         self.persistence.flush(self.window)
         if all(is_system(message) for message in self.window.messages):
             return CompactionReport(status="unchanged", reason="there is nothing to compact yet")
-        self.mend()
+        self.repair()
         trigger = f"asked for, with focus on {redact(focus)}" if focus else "asked for"
         return fold(self, self.size().tokens, trigger=trigger, focus=focus, force=True)
 
     def undo(self) -> list[Message]:
-        """Take back the newest message of the user and everything after it; the branch that is left keeps it.
+        """Go back to before the newest message of the user; returns the removed messages, which stay on the old branch.
 
-        The turn before it is the newest one then, so it comes back word by word if it was folded. One that is in a
-        store that is away cannot come back: then a further undo waits for the store.
+        The turn before it is shown in full again if it was folded. While the store cannot be used it cannot be read
+        back, and a second undo does nothing.
         """
         return undo(self)
 
     def switch_model(self, route: Route) -> None:
-        """Go on with another model: budgets are worked out anew, and the count of the one before is not used."""
+        """Go on with another model; the token count of the one before is discarded."""
         self.route = route
         self.meter.switch(route.model)
-        self.rests_until = 0
+        self.refire_at = 0
         self.attempt(self.engine.use_model, route)
 
-    def unanswered(self, why: str) -> None:
-        """Write down that the request under way got no answer."""
-        if self.sent is None:
+    def request_failed(self, why: str) -> None:
+        """Write a journal row for the pending request, which got no answer."""
+        if self.pending is None:
             return
-        row = self._row(self.sent, error=why)
-        self.persistence.write(self.window, self.sent.length, row)
-        self.accounts.unread.append(row)
-        self.sent = None
-        self.tell(RequestFailed(session_id=self.id, error=why))
+        row = self._row(self.pending, error=why)
+        self.persistence.write(self.window, self.pending.length, row)
+        self.accounts.uncounted.append(row)
+        self.pending = None
+        self.emit(RequestFailed(session_id=self.id, error=why))
 
     def end(self) -> None:
-        """End at a real boundary: exit, reset, expiry."""
-        self.unanswered("the conversation ended first")
+        """Store what is not stored yet, and end the engine's session."""
+        self.request_failed("the conversation ended first")
         self.persistence.flush(self.window)
-        messages = [] if self.persistence.unspoken else self.shown()
+        messages = [] if self.persistence.unstored_prompt else self.window.engine_messages(self.engine.copy)
         self.attempt(self.engine.end, self.id, messages)
         self.attempt(self.persistence.end)
 
-    # what stands already
+    # changing the window
 
     def set_system_prompt(self, text: str) -> None:
-        """Let the conversation begin with this system prompt; one that says the same already stays, with its note.
-
-        As long as nothing was said there is nothing to store.
-        """
+        """Replace the system prompt, unless it has this text already; it is stored with the first message."""
         entries = self.window.entries
         first = entries[0] if self.window.systems() else None
         if first is not None and text in [text_of(message) for message in (first.message, *first.source_messages)]:
@@ -284,65 +291,53 @@ class Conversation:
         said = Source(message={"role": "system", "content": text}, prompt=bool(entries))
         entry = entry_of(said.message, sources=[said])
         if not entries:
-            self.persistence.unspoken = [said]
+            self.persistence.unstored_prompt = [said]
             self.window.extend([entry])
             return
         self.persistence.store(self.window, [said])
         self.change(0, [entry, *(entries if first is None else entries[1:])], "system prompt changed")
 
     def replace_system_messages(self, systems: Sequence[Message]) -> None:
-        """Let the conversation begin with other system messages."""
+        """Replace the leading system messages."""
         said = [Source(message=copied(message), prompt=True) for message in systems]
         if said:
             self.persistence.store(self.window, said)
         rest = self.window.entries[self.window.systems() :]
         self.change(0, [*(entry_of(one.message, sources=[one]) for one in said), *rest], "system prompt changed")
 
-    def retract_answer(self) -> None:
-        """Take back the newest answer, not what it answers; the branch that is left keeps it."""
-        retract_answer(self)
-
-    def mend(self, why: str = "mended") -> None:
-        """Make the window valid; what had to be changed stays in it, as it is sent."""
+    def repair(self, why: str = "repaired") -> None:
+        """Make the window valid for the dialect; the changes stay in it, because they are sent."""
         if takes_turns(self.window.messages, self.validity.checked):
             self.validity.checked = len(self.window)
             return
         repaired = self.validity.repaired(self.window, self.dialect)
         if repaired is not None:
             self.change(*repaired, why)
-        self.validity.note(self.window)
+        self.validity.mark_valid(self.window)
 
-    def follow(self, saved: Saved | None, why: str = "") -> None:
-        """Go on from the conversation as it stands in the store; what was written may stand for less than before.
-
-        None, where the store cannot be read: the window stays.
-        """
+    def reload(self, saved: SavedBranch | None, why: str = "") -> None:
+        """Replace the window by the one in the store; None, when that could not be read, changes nothing."""
         if saved is not None:
             entries = [*saved.entries, *saved.later]
-            self.change(0, entries, why, first=common(self.window, entries))
+            self.change(0, entries, why, first=common_prefix(self.window, entries))
             self.persistence.resume(saved)
 
     def change(self, start: int, entries: Sequence[Entry], why: str, *, first: int | None = None) -> None:
-        """Put other entries in the place of those from `start` on; a window changes in no other way but at its end.
+        """Replace the entries from `start` on; besides appending, this is the only way to change the window.
 
-        Everything that follows the window goes back to the first index that changed: what is known to be valid, the
-        provider's count, the journal and the request under way. `first` names it where it lies behind `start`.
+        `first` is the first index whose content differs, if it lies behind `start`. What was known about the entries
+        from there on is discarded: validity, the provider's count, the journal, the pending request.
         """
         first = start if first is None else first
         self.window.replace(start, entries, first)
         self._moved = why
-        self.validity.cut(first)
-        self.meter.cut(first)
-        self.persistence.cut(first, self.window)
-        if self.sent is not None and first < self.sent.length:
-            self.sent = replace(self.sent, length=first)
+        self.validity.changed_from(first)
+        self.meter.changed_from(first)
+        self.persistence.changed_from(first, self.window)
+        if self.pending is not None and first < self.pending.length:
+            self.pending = replace(self.pending, length=first)
 
-    # what can be asked
-
-    def shown(self) -> list[Message]:
-        """Return the live list of the messages for the engine."""
-        return self.window.shown(self.engine.copy)
-
+    # reading
     def openai_request(self) -> dict[str, Any]:
         """Return the request in OpenAI's format: `messages` and, if there are any, `tools`."""
         tools = self.tools.merged
@@ -351,7 +346,7 @@ class Conversation:
         return {"messages": messages, "tools": list(tools)} if tools else {"messages": messages}
 
     def size(self) -> Count:
-        """Count the request that the window and the tools make."""
+        """Count the tokens of a request with this window and these tools."""
         return self.meter.count(self.window, None if self.tools.given is None else self.tools.tokens)
 
     def open_calls(self) -> list[ToolCall]:
@@ -370,40 +365,40 @@ class Conversation:
 
     @property
     def done(self) -> bool:
-        """Whether the newest answer needs nothing more: no result, no further request."""
+        """Whether the model has answered and no tool call waits for a result."""
         at = last_speaker(self.window.messages)
         newest = self.window.messages[at] if at >= 0 else {}
         return role_of(newest) not in ("user", "tool") and not self.open_calls()
 
-    def unwritten(self) -> list[Request]:
-        """Return the rows that the journal lacks: what the store could not take, and the request without an answer."""
-        waiting = [] if self.sent is None else [self._row(self.sent, error="no answer yet")]
-        return [*self.persistence.unwritten, *waiting]
+    def unwritten_rows(self) -> list[JournalRow]:
+        """Return the journal rows that are not stored yet, with one for the pending request."""
+        waiting = [] if self.pending is None else [self._row(self.pending, error="no answer yet")]
+        return [*self.persistence.unwritten_rows, *waiting]
 
-    # what the user is told
+    # events
 
     def notice(self, text: str) -> None:
-        """Tell the user something, once."""
+        """Emit a notice for the user; the same text only once."""
         if text not in self._noticed:
             self._noticed.add(text)
-            self.tell(Notice(session_id=self.id, text=text))
+            self.emit(Notice(session_id=self.id, text=text))
 
-    def from_engine(self, event: Event) -> None:
-        """Pass on what an engine reports, with the conversation it is about; how a compaction went is told here."""
+    def emit_from_engine(self, event: Event) -> None:
+        """Emit an event of the engine; the events of a compaction are left out, as `folding.py` emits its own."""
         if not isinstance(event, (CompactionStarted, CompactionFinished)):
-            self.tell(event if event.session_id else replace(event, session_id=self.id))
+            self.emit(event if event.session_id else replace(event, session_id=self.id))
 
-    def tell(self, event: Event) -> None:
-        """Hand an event to the listener; whatever that does is no part of the conversation."""
+    def emit(self, event: Event) -> None:
+        """Hand an event to the listener; an exception of the listener is logged."""
         if self.sink is None:
             return
         try:
             self.sink(event)
-        except Exception:  # noqa: BLE001 - the same
+        except Exception:  # noqa: BLE001 - a listener may raise anything
             _log.exception("on_event failed at: %s", event)
 
     def attempt(self, work: Callable[..., T], *args: Any, default: Any = None) -> T | Any:
-        """Do something whose failure is told but does not end the conversation."""
+        """Call a function; an error of the engine or the store becomes a notice, and `default` is returned."""
         try:
             return work(*args)
         except (EngineError, StoreError) as error:
@@ -412,31 +407,31 @@ class Conversation:
 
     # the parts of a turn
 
-    def _take_up(self, saved: Saved) -> None:
-        """Go on from where another process has taken the conversation meanwhile."""
-        self.follow(saved, "another process went on with the conversation")
-        self.persistence.unspoken = []
+    def _reload_changed(self, saved: SavedBranch) -> None:
+        """Replace the window by one to which another process has added messages."""
+        self.reload(saved, "another process went on with the conversation")
+        self.persistence.unstored_prompt = []
         self.notice("another process went on with this conversation: it is taken up from there")
 
     def _is_due(self, size: Count) -> bool:
-        """Ask the engine whether to fold: about the messages, then about the count, both always."""
+        """Ask the engine whether to fold; both of its questions are asked once per request."""
         engine, tokens = self.engine, size.tokens
-        early = self.attempt(engine.preflight, self.shown(), default=False)
+        early = self.attempt(engine.preflight, self.window.engine_messages(self.engine.copy), default=False)
         due = self.attempt(engine.should_compress, tokens, default=False)
-        caught = engine.built_in is not None and in_net(self, tokens)
-        rests = self.recovered or tokens < self.rests_until
+        caught = engine.built_in is not None and above_safety_limit(self, tokens)
+        rests = self.recovered or tokens < self.refire_at
         if not (early or due or caught) or not self.automatic or rests:
             return False
-        return bool(size.reported or caught or not self.attempt(engine.defers, tokens, default=False))
+        return bool(size.reported or caught or not self.attempt(engine.should_defer, tokens, default=False))
 
-    def _offer(self, given: list[dict[str, Any]]) -> None:
-        """Put the engine's tools behind the caller's; the list is made once, so that its order stays."""
+    def _merge_tools(self, given: list[dict[str, Any]]) -> None:
+        """Append the engine's tools to the caller's, once as long as those stay the same, so that the order stays."""
         merged, owned = self.attempt(self.engine.merged_tools, given, default=(given, frozenset()))
         merged = tools_within_limit(merged)
         self.tools = Tools(given=copied(given), merged=merged, owned=owned, tokens=count_tools(merged))
 
-    def _send(self) -> None:
-        """Note what goes out: how large it is, and whether the front of it is still the one that is cached."""
+    def _note_request(self) -> None:
+        """Keep the size and the prefix of the request as pending, and emit whether the cached prefix has moved."""
         change = self.prefix.see(
             self.window.wire,
             self.tools.merged,
@@ -448,11 +443,18 @@ class Conversation:
         self._moved = ""
         if change.moved:
             lost = change.tokens_lost
-            self.tell(PrefixMoved(session_id=self.id, reason=change.reason, index=change.index, tokens_lost=lost))
+            self.emit(PrefixMoved(session_id=self.id, reason=change.reason, index=change.index, tokens_lost=lost))
         tokens = self.size().tokens
         self.meter.sent(self.window, self.tools.tokens)
         route, length = self.route, len(self.window)
-        self.sent = Sent(length=length, prefix=change.hash, tokens=tokens, moved=change.reason, route=route)
+        self.pending = PendingRequest(
+            length=length,
+            prefix=change.hash,
+            tokens=tokens,
+            moved=change.reason,
+            tokens_lost=change.tokens_lost,
+            route=route,
+        )
         ready = RequestReady(
             session_id=self.id,
             model=route.model,
@@ -461,23 +463,23 @@ class Conversation:
             tokens=tokens,
             context_length=route.context_length,
         )
-        self.tell(ready)
+        self.emit(ready)
 
     def _answer(self, call: ToolCall) -> None:
-        """Let the engine answer a call of one of its tools."""
-        answer = self.engine.answer(call, self.shown())
+        """Let the engine answer a call of one of its tools, and store the result."""
+        answer = self.engine.answer(call, self.window.engine_messages(self.engine.copy))
         said = Source(message=tool_result(call, answer.text))
         self.persistence.store(self.window, [said])
         self.window.extend([entry_of(said.message, sources=[said])])
-        self.tell(ToolAnswered(session_id=self.id, name=call.name, call_id=call.id, seconds=answer.seconds))
+        self.emit(ToolAnswered(session_id=self.id, name=call.name, call_id=call.id, seconds=answer.seconds))
 
-    def _account(self, answer: Answered, row: Request) -> None:
-        """Add up what the answer used and cost, and tell it."""
-        if answer.usage and self.sent:
+    def _account(self, answer: ModelAnswer, row: JournalRow) -> None:
+        """Add the usage and cost of an answer to the accounts, and emit them."""
+        if answer.usage and self.pending:
             self.meter.reported(answer.usage["prompt_tokens"])
         self.accounts.turn_rows.append(row)
-        self.accounts.unread.append(row)
-        self.sent, self.recovered = None, False
+        self.accounts.uncounted.append(row)
+        self.pending, self.recovered = None, False
         recorded = AnswerRecorded(
             session_id=self.id,
             model=answer.model or self.route.model,
@@ -488,10 +490,10 @@ class Conversation:
             incomplete=bool(answer.message.get(INCOMPLETE)),
             **{key: row.usage.get(key, 0) for key in _COUNTS},
         )
-        self.tell(recorded)
+        self.emit(recorded)
 
-    def _row(self, sent: Sent | None, usage: Usage | None = None, *, error: str | None = None) -> Request:
-        """Return the journal's row of a request, with what its answer used and cost, or why there is none."""
+    def _row(self, sent: PendingRequest | None, usage: Usage | None = None, *, error: str | None = None) -> JournalRow:
+        """Return the journal row of a request, with the usage and cost of its answer, or the error."""
         route = sent.route if sent else self.route
         report: dict[str, Any] = {}
         if sent is not None:
@@ -501,11 +503,15 @@ class Conversation:
                 "prefix": sent.moved,
                 "model": route.model,
                 "provider": route.provider,
+                "context_length": route.context_length,
+                "engine": self._engine_name,
             }
+            if sent.tokens_lost:
+                report["tokens_lost"] = sent.tokens_lost
         if error is not None:
             report["error"] = error
         ttl: Literal["5m", "1h"] = "1h" if self.caching.ttl == "1h" else "5m"
-        return Request(
+        return JournalRow(
             reason=REQUEST,
             keep=0,
             added=(),
@@ -515,22 +521,22 @@ class Conversation:
             report=report,
         )
 
-    def _estimated_usage(self, answer: Answered) -> dict[str, Any]:
-        """Return a count for the engine where the provider gives none."""
-        prompt, written = self.sent.tokens if self.sent else 0, count_message(answer.message)
+    def _estimated_usage(self, answer: ModelAnswer) -> dict[str, Any]:
+        """Return an estimate for the engine when the provider reports no usage."""
+        prompt, written = self.pending.tokens if self.pending else 0, count_message(answer.message)
         return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
 
     def _refused_size(self, error: ContextTooLongError) -> int:
-        """Return the window when an overflow answer does not name it: what was refused is more than it holds."""
+        """Return the context length when the provider does not name it: less than the request that was refused."""
         known, refused = self.route.context_length, error.actual or self.size().tokens
         return refused if SMALLEST_WINDOW <= refused < known else known
 
 
 def checked(message: Any) -> Message:
-    """Return a message, or say what is wrong with it."""
+    """Return a message; raises MessageError for what is none."""
     if not isinstance(message, dict):
         raise MessageError(f"a message is a dict, not {type(message).__name__}.", path="message")
     if role_of(message) not in ROLES:
         known = ", ".join(sorted(ROLES))
         raise MessageError(f"{message.get('role')!r} is no role; there are {known}.", path="message.role")
-    return message
+    return cast("Message", message)

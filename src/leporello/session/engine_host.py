@@ -1,4 +1,4 @@
-"""Every call on the engine of a conversation: with what its signature takes, and with failures that name it."""
+"""Calls the engine of a conversation with the arguments that its signatures take; its exceptions become EngineError."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from leporello.store import Branch
 
 
-OURS = "leporello."
-"""How the modules of our own engines begin: they take all that is offered, and no interrupt is caught in them."""
+OWN_MODULES = "leporello."
+"""The prefix of the modules of our own engines: their signatures need no check."""
 
 
 def takes_branch(engine: ContextEngine) -> bool:
-    """Tell whether an engine works on the session's branch: it says so, and `on_session_start` takes `branch`."""
+    """Tell whether an engine works on the session's branch; its `on_session_start` takes `branch` then."""
     return getattr(engine, "works_on_branch", False) is True
 
 
 @dataclass(frozen=True, kw_only=True)
 class ToolAnswer:
-    """What an engine answered to a call, and how long that took."""
+    """The result of an engine tool, and the time it took."""
 
     text: str
     seconds: float
@@ -47,10 +47,10 @@ class ToolAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class CompressCall:
-    """What `compress()` is called with.
+    """The arguments of `compress()`.
 
-    `sources` are the stored messages that each message stands for, None for one that is not stored yet. One that
-    stands for none was said by nobody: an engine, or a repair, wrote it.
+    `sources` are the ids of the stored messages behind each message, None for one that is not stored yet; a message
+    without any was written by an engine or a repair.
     """
 
     messages: list[Message]
@@ -62,16 +62,16 @@ class CompressCall:
 
 @dataclass(kw_only=True)
 class EngineHost:
-    """The host of one engine. Whatever an engine raises itself is an EngineError; the user's interrupts pass."""
+    """Makes the calls on one engine. Its exceptions are raised as EngineError; the user's interrupts pass."""
 
     engine: ContextEngine
     start: dict[str, Any] = field(default_factory=dict)
-    """What on_session_start is told besides the id."""
+    """The keyword arguments of `on_session_start`."""
     llm: LLM | None = None
     routed: bool = False
-    """Whether the engine's own calls of a model, in the manner of Hermes Agent, go to `llm`."""
+    """Whether `call_llm` of Hermes Agent, called by the engine, goes to `llm`."""
     built_in: Callable[[], ContextEngine] | None = None
-    """Makes the engine that folds where a third party's does not; None when this engine is one of ours."""
+    """Makes the built-in engine that folds if a third party's fails; None when this engine is one of ours."""
     offers_tools: bool = True
     """Whether the model may use the engine's tools."""
     clock: Callable[[], float] = time.monotonic
@@ -80,18 +80,18 @@ class EngineHost:
 
     @property
     def name(self) -> str:
-        """The engine's name, whatever its author made of it."""
+        """The engine's name as text."""
         name = getattr(self.engine, "name", None)
         return name if isinstance(name, str) else type(self.engine).__name__
 
     @property
     def is_foreign(self) -> bool:
-        """Whether the engine is a third party's: what it returns is mended, and the built-in one folds if it fails."""
+        """Whether the engine is a third party's: its results are repaired, and the built-in one folds if it fails."""
         return self.built_in is not None
 
     @property
     def copy(self) -> Callable[[Message], Message]:
-        """How messages are copied for the engine; one that we did not write may know texts only."""
+        """The function that copies messages for the engine; a third party's may not know lists of parts."""
         return copied if self.built_in is None else copied_as_text
 
     def begin(self, branch: Branch, lease_token: str) -> None:
@@ -107,7 +107,7 @@ class EngineHost:
         self._call("on_session_start", branch.conversation, **told)
 
     def carry_over(self, conversation: str, parent: ContextEngine) -> None:
-        """Let the engine of a fork go on from where the engine of its parent stands."""
+        """Hand the state of the parent's engine to the engine of a fork."""
         self._call("carry_over_new_session_context", conversation, conversation)
         if type(parent) is type(self.engine):
             self._call("go_on_from", parent)
@@ -117,7 +117,7 @@ class EngineHost:
         self._call("on_session_end", conversation, messages)
 
     def reset(self) -> None:
-        """Let the engine forget the conversation that ended: on_session_reset."""
+        """Reset the engine for another conversation: on_session_reset."""
         self._call("on_session_reset")
 
     def use_model(self, route: Route) -> None:
@@ -135,7 +135,7 @@ class EngineHost:
         """Put the engine's tools behind the caller's; returns the list and the names that the engine answers."""
         if not self.offers_tools:
             return list(tools), frozenset()
-        with self._blamed("get_tool_schemas"):
+        with self._named_errors("get_tool_schemas"):
             return merge_tools(tools, self.engine)
 
     def preflight(self, messages: list[Message]) -> bool:
@@ -146,53 +146,53 @@ class EngineHost:
         """Ask the engine about the count: should_compress."""
         return bool(self._call("should_compress", tokens))
 
-    def defers(self, tokens: int) -> bool:
-        """Ask the engine whether it would rather wait for the provider's own count."""
+    def should_defer(self, tokens: int) -> bool:
+        """Ask the engine whether to wait for the provider's count: should_defer_preflight_to_real_usage."""
         return bool(self._call("should_defer_preflight_to_real_usage", tokens))
 
     def compress(self, call: CompressCall, branch: Branch) -> CompressResult:
-        """Let the engine compress; returns whatever it returned, its report if it made one, and what it proposed."""
-        branch.take_proposal()  # what a call that failed has proposed is of no use
+        """Call compress of the engine; returns its result, its report if it made one, and its proposal."""
+        branch.take_proposal()  # drops that of a call that failed
         branch.sources = call.sources
         try:
-            with self._blamed("compress"):
-                made = self._made(self.engine, call)
+            with self._named_errors("compress"):
+                made = self._compressed_by(self.engine, call)
         finally:
             branch.sources = ()
         return replace(made, proposal=branch.take_proposal())
 
     def compress_built_in(self, call: CompressCall, route: Route, sink: Sink) -> CompressResult:
-        """Let the built-in engine compress in the place of this one."""
+        """Call compress of the built-in engine in the place of this one."""
         if self.built_in is None:
             raise EngineError("there is no engine to fold in the place of this one")
-        with self._blamed("compress", BUILT_IN):
+        with self._named_errors("compress", BUILT_IN):
             if self._built_in is None:
                 self._built_in = self.built_in()
                 self._built_in.on_event = sink
             self._built_in.update_model(route.model, route.context_length, route.base_url, provider=route.provider)
-            return self._made(self._built_in, call)
+            return self._compressed_by(self._built_in, call)
 
-    def used(self, usage: dict[str, Any]) -> None:
-        """Hand the provider's count to the engine: update_from_response."""
+    def report_usage(self, usage: dict[str, Any]) -> None:
+        """Hand the usage of an answer to the engine: update_from_response."""
         self._call("update_from_response", usage)
 
-    def completed(self, messages: list[Message], usage: Usage | None) -> None:
+    def turn_completed(self, messages: list[Message], usage: Usage | None) -> None:
         """Tell the engine that a model call is over: on_turn_complete."""
         self._call("on_turn_complete", messages, usage=usage)
 
     def answer(self, call: ToolCall, messages: list[Message]) -> ToolAnswer:
-        """Let the engine answer a call of one of its tools with a JSON string."""
+        """Let the engine answer a call of one of its tools: handle_tool_call."""
         started = self.clock()
         with self._routing():
             text = dispatch(self.engine, call.name, call.arguments, messages)
         return ToolAnswer(text=text, seconds=self.clock() - started)
 
     def close(self) -> None:
-        """Let the engine give back what it holds."""
+        """Close the engine."""
         self._call("close")
 
-    def _made(self, engine: ContextEngine, call: CompressCall) -> CompressResult:
-        """Let an engine compress, and return its result with its report if it made one."""
+    def _compressed_by(self, engine: ContextEngine, call: CompressCall) -> CompressResult:
+        """Call compress of an engine, and return its result with its report if it made one."""
         before: CompactionReport | None = getattr(engine, "last_compaction", None)
         started = self.clock()
         if note_written := getattr(engine, "note_written", None):
@@ -205,12 +205,12 @@ class EngineHost:
         return CompressResult(result=result, report=own, seconds=self.clock() - started)
 
     def _call(self, method: str, *args: Any, **offered: Any) -> Any:
-        """Call the engine with what its signature takes; an engine on an older base class may lack the method."""
+        """Call a method with the keyword arguments that it takes; returns None if the engine has no such method."""
         function = getattr(self.engine, method, None)
         if function is None:
             return None
-        if not type(self.engine).__module__.startswith(OURS):
-            with self._blamed(method):
+        if not type(self.engine).__module__.startswith(OWN_MODULES):
+            with self._named_errors(method):
                 return function(*args, **self._fitting(method, function, offered))
         try:
             return function(*args, **offered)
@@ -220,7 +220,7 @@ class EngineHost:
             raise _failed(f"engine '{self.name}' failed in {method}()", error) from error
 
     def _fitting(self, method: str, function: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
-        """Return what the method takes of what is offered; its signature is read once."""
+        """Return the keyword arguments that a method takes; its signature is read once."""
         if not offered:
             return offered
         key = (method, *offered)
@@ -229,17 +229,17 @@ class EngineHost:
         taken = self._taken[key]
         return offered if len(taken) == len(offered) else {name: offered[name] for name in taken}
 
-    def _blamed(self, method: str, engine: str = "") -> _Blame:
-        """Return what surrounds a call of code that we did not write, or that calls such code."""
-        return _Blame(self._routing(), f"engine '{engine or self.name}' failed in {method}()")
+    def _named_errors(self, method: str, engine: str = "") -> _EngineErrors:
+        """Return the context of a call whose exceptions are raised as EngineError."""
+        return _EngineErrors(self._routing(), f"engine '{engine or self.name}' failed in {method}()")
 
     def _routing(self) -> AbstractContextManager[None]:
-        """Return what must surround a call of the engine, so that its own calls of a model find their way."""
+        """Return the context in which the engine's `call_llm` goes to `llm`."""
         return route_llm(self.llm) if self.routed else nullcontext()
 
 
-class _Blame:
-    """Turn whatever an engine raises itself into an EngineError that says where; the user's interrupts pass."""
+class _EngineErrors:
+    """A context that raises an exception of the engine as EngineError; the user's interrupts pass."""
 
     def __init__(self, around: AbstractContextManager[None], where: str) -> None:
         self._around = around

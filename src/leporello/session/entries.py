@@ -1,10 +1,10 @@
-"""From the store's window to entries, and from an engine's result to the entries it stands for."""
+"""Makes the entries of a window: from the store (`load`), and from an engine's result (`folded_entries`)."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leporello.messages import call_ids_of, fingerprint, is_system, leading_systems, role_of, text_of
 from leporello.session.window import Entry, Source, entry_of
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
     from leporello.session.window import Window
-    from leporello.store import Branch, Stored, Window as StoredWindow, WindowItem
+    from leporello.store import Branch, Stored, StoredWindow, WindowItem
 
 
 @dataclass(frozen=True, kw_only=True)
-class Saved:
-    """A conversation in the store: the entries of its saved window, of `items` items, and those of what came after it.
+class SavedBranch:
+    """A branch as it was loaded: the entries of its saved window, which has `items` items, and of the later messages.
 
-    `whole` tells that every item has its entry, so that the journal can go on where it was.
+    `whole` tells that every item has its entry, so that the journal can continue.
     """
 
     entries: list[Entry]
@@ -31,12 +31,12 @@ class Saved:
     whole: bool
 
     def length_of(self, items: int) -> int:
-        """Return how many entries the first items of the saved window are."""
+        """Return the number of entries that the first `items` items make."""
         ends = accumulate(len(entry.stored_as) for entry in self.entries)
         return sum(end <= items for end in ends)
 
     def knows(self, ids: Iterable[str]) -> bool:
-        """Tell whether these messages stand in it, or before what stands behind its last summary."""
+        """Tell whether it has all of these messages, in an entry or folded into a summary."""
         entries = [*self.entries, *self.later]
         summary = max((at for at, entry in enumerate(entries) if not entry.sources), default=-1)
         shown = {number_of(one.id): at for at, entry in enumerate(entries) for one in entry.sources if one.id}
@@ -45,12 +45,12 @@ class Saved:
 
 
 def number_of(id_: str) -> int:
-    """Return the number of a stored message: later ones have higher ones."""
+    """Return the number in the id of a stored message; numbers rise in order of storing."""
     return int(id_[1:])
 
 
-def load(branch: Branch) -> Saved:
-    """Return a branch of a conversation as it was left, the newest turn word by word also where it is folded."""
+def load(branch: Branch) -> SavedBranch:
+    """Load a branch; the newest turn is shown in full, also if it is folded."""
     window = branch.window()
     items = window.items
     rows = branch.get(item.get("m") for item in items)
@@ -68,26 +68,28 @@ def load(branch: Branch) -> Saved:
             break
     shown = {one.id for entry in entries for one in entry.sources}
     if any(row.superseded for row in rows.values()):
-        _put_between(entries, branch, rows, window.folded_to, last)
+        _insert_replacements(entries, branch, rows, window.folded_to, last)
     if turn and turn[-1].role == "user" and turn[-1].id not in shown | {row.id for row in later}:
         later = [row for row in turn if row.id not in shown]
     later.reverse()
     systems = [] if items else _newest_system(branch)
-    return Saved(
+    return SavedBranch(
         entries=entries,
-        later=[_line(row) for row in (*systems, *later)],
+        later=[_entry_of_row(row) for row in (*systems, *later)],
         items=len(items),
         whole=sum(len(entry.stored_as) for entry in entries) == len(items),
     )
 
 
-def _put_between(entries: list[Entry], branch: Branch, rows: dict[str, Stored], after: float, before: float) -> None:
-    """Put in what was told differently since the window was saved, at its place among what was said."""
+def _insert_replacements(
+    entries: list[Entry], branch: Branch, rows: dict[str, Stored], after: float, before: float
+) -> None:
+    """Insert the messages that replaced others since the window was saved, in order of place."""
     missing = [row for row in branch.messages() if after < row.place <= before and row.id not in rows]
     for row in missing:
         places = [max((rows[one.id].place for one in entry.sources if one.id in rows), default=0) for entry in entries]
         at = next((at for at, place in enumerate(places) if place > row.place), len(entries))
-        entries.insert(at, _line(row))
+        entries.insert(at, _entry_of_row(row))
         rows[row.id] = row
 
 
@@ -100,7 +102,9 @@ def _saved(branch: Branch, window: StoredWindow, rows: dict[str, Stored]) -> lis
     said = {id_: Source(message=row.message, id=id_) for id_, row in rows.items() if not row.superseded}
     groups = grouped([item for item in items if "m" not in item or item["m"] in rows])  # others were deleted since
     entries = [
-        entry_of(group[0].get("as") or message, sources=[said[i] for i in _shows(group) if i in said], stored_as=group)
+        entry_of(
+            group[0].get("as") or message, sources=[said[i] for i in _message_ids(group) if i in said], stored_as=group
+        )
         for message, group in zip(messages, groups, strict=False)
     ]
     gone = {id_ for id_, row in rows.items() if row.superseded}
@@ -120,12 +124,12 @@ def _newest_system(branch: Branch) -> list[Stored]:
     return sorted(systems, key=lambda row: row.seq)[-1:]
 
 
-def _line(row: Stored) -> Entry:
+def _entry_of_row(row: Stored) -> Entry:
     return entry_of(row.message, sources=[Source(message=row.message, id=row.id)])
 
 
 def place_of(window: Window, id_: str) -> int:
-    """Return where a stored message belongs in a window: before the first one that was stored after it."""
+    """Return the index at which a stored message belongs: before the first one that was stored after it."""
     number = number_of(id_)
     at = next(
         (at for at, entry in enumerate(window) if any(one.id and number_of(one.id) > number for one in entry.sources)),
@@ -136,8 +140,8 @@ def place_of(window: Window, id_: str) -> int:
     return max(at, window.systems())
 
 
-def common(window: Window, entries: Sequence[Entry]) -> int:
-    """Return how many entries at the front of a window are the same ones in another."""
+def common_prefix(window: Window, entries: Sequence[Entry]) -> int:
+    """Return how many leading entries have the same content in both."""
     count = 0
     for old, new in zip(window.entries, entries, strict=False):
         if old.wire != new.wire:
@@ -147,7 +151,7 @@ def common(window: Window, entries: Sequence[Entry]) -> int:
 
 
 def grouped(items: Sequence[WindowItem]) -> list[list[WindowItem]]:
-    """Return the items by message: neighbouring nodes are one, and `as: None` belongs to the message before."""
+    """Group the items that make one message: neighbouring nodes, and `as: None` with the message before it."""
     groups: list[list[WindowItem]] = []
     for item in items:
         follows = groups and ("n" in item and "n" in groups[-1][-1])
@@ -159,47 +163,49 @@ def grouped(items: Sequence[WindowItem]) -> list[list[WindowItem]]:
     return groups
 
 
-def _shows(items: Sequence[WindowItem]) -> list[str]:
-    """Return the stored messages that the items of an entry stand for."""
+def _message_ids(items: Sequence[WindowItem]) -> list[str]:
+    """Return the ids of the messages in these items."""
     return [item["m"] for item in items if "m" in item]
 
 
 def proposed_entries(result: Sequence[Message], items: Sequence[WindowItem], before: Sequence[Entry]) -> list[Entry]:
-    """Return the entries of a result that an engine proposed as these items; none when the two do not fit together."""
+    """Return the entries of a result that an engine proposed with these items; [] when their numbers differ."""
     groups = grouped(items)
     if len(groups) != len(result):
         return []
     said = {one.id: one for entry in before for one in entry.sources}
     return [
-        entry_of(message, sources=[said[i] for i in _shows(group) if i in said], stored_as=_as_sent(group, message))
+        entry_of(
+            message, sources=[said[i] for i in _message_ids(group) if i in said], stored_as=_as_sent(group, message)
+        )
         for message, group in zip(result, groups, strict=True)
     ]
 
 
 def _as_sent(group: list[WindowItem], message: Message) -> list[WindowItem]:
-    """Note the text of blocks as it was sent: what else stands in the window decides about it, and that changes."""
+    """Add the message itself to the items of a block: its text depends on the rest of the window, which changes."""
     more = "n" in group[0] or ("t" in group[0] and message.keys() - {"role", "content"})
     return [{**group[0], "as": message}, *group[1:]] if more else group
 
 
 def folded_entries(result: Sequence[Message], given: Sequence[Message], before: Sequence[Entry]) -> list[Entry]:
-    """Return the entries of an engine's result: `given` is what it was given, `before` the entries of that.
+    """Return the entries of an engine's result; `given` are the messages that it was given, `before` their entries.
 
-    A message that came through is the entry it was. One that was shortened, or that a summary stands in front of, is
-    still the message it was made of. The rest was written by the engine.
+    An unchanged message keeps its entry. A shortened one, or one with a summary in front, keeps the sources of the
+    message that it was made of. Any other was written by the engine.
     """
     matches = _Matches(given, before)
     places = [matches.same(message) for message in result]
     prompt = leading_systems(result)
     for index, message in enumerate(result):
         if places[index] is None and (index < prompt or not is_system(message)):
-            places[index] = matches.made_of(message, _next(places, index, len(before)))
+            places[index] = matches.made_of(message, _next_place(places, index, len(before)))
     entries = [_folded(message, before, place) for message, place in zip(result, places, strict=True)]
     return _with_newest(entries, before)
 
 
 class _Matches:
-    """Which entry each message of a result was; every entry is used once, and in order where texts repeat."""
+    """Finds the entry behind each message of a result; every entry is used once, equal ones in order."""
 
     def __init__(self, given: Sequence[Message], before: Sequence[Entry]) -> None:
         self._before = before
@@ -209,7 +215,7 @@ class _Matches:
         self._used: set[int] = set()
 
     def same(self, message: Message) -> int | None:
-        """Return the entry with this very message."""
+        """Return the entry with the same message."""
         place = self._objects.get(id(message))
         if place is None or place in self._used or message != self._before[place].message:
             place = self._equal(message)
@@ -235,7 +241,7 @@ class _Matches:
         return places[-1] if places else None
 
     def _candidates(self, message: Message, following: int) -> Iterator[int]:
-        """Yield the entries that a changed message may be: the same system prompt, the same calls, the same text."""
+        """Yield the entries that a changed message may come from: with the same calls, or whose text it contains."""
         yield from self._keys().get(_key(message), ())
         last = following - 1
         if role_of(message) == "assistant" and last >= 0 and self._before[last].role == "assistant":
@@ -254,7 +260,7 @@ class _Matches:
 
 
 def _key(message: Message) -> tuple[str, ...]:
-    """Name what a message is apart from its text: the system prompt, the answer to a call, these calls."""
+    """Return what identifies a message whose text was changed: its calls, the call it answers, or the system prompt."""
     if is_system(message):
         return ("system",)
     if role_of(message) == "tool":
@@ -263,7 +269,7 @@ def _key(message: Message) -> tuple[str, ...]:
     return ("calls", *ids) if ids else ()
 
 
-def _next(places: Sequence[int | None], index: int, end: int) -> int:
+def _next_place(places: Sequence[int | None], index: int, end: int) -> int:
     return next((place for place in places[index + 1 :] if place is not None), end)
 
 
@@ -275,9 +281,9 @@ def _folded(message: Message, before: Sequence[Entry], place: int | None) -> Ent
 
 
 def _with_newest(entries: list[Entry], before: Sequence[Entry]) -> list[Entry]:
-    """Let the last entry stand for the newest stored message too, so that a resumed window knows where it ends."""
+    """Add the newest stored message to the last entry as hidden, so that a resumed window knows where it ends."""
     newest = next((entry.sources[-1] for entry in reversed(before) if entry.sources), None)
     if newest is None or newest.id is None or any(newest in entry.sources for entry in entries):
         return entries
-    hidden: dict[str, Any] = {"m": newest.id, "as": None, "folded": True}
+    hidden: WindowItem = {"m": newest.id, "as": None, "folded": True}
     return [*entries[:-1], replace(entries[-1], stored_as=(*entries[-1].items(), hidden))]

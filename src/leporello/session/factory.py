@@ -17,10 +17,10 @@ from leporello.plugins import EngineSource
 from leporello.plugins.make import assumed_window, known_window
 from leporello.session.arguments import check_engine, check_sink, check_store, check_texts, check_window
 from leporello.session.conversation import Conversation
-from leporello.session.dialects import DIALECTS
-from leporello.session.engine_host import OURS, EngineHost, takes_branch
+from leporello.session.dialects import converter_of
+from leporello.session.engine_host import OWN_MODULES, EngineHost, takes_branch
 from leporello.session.entries import load
-from leporello.session.resumption import last_count, rests_until
+from leporello.session.resumption import last_count, refire_at
 from leporello.session.route import Route
 from leporello.session.telemetry import with_spans
 from leporello.store import Branch, open_store
@@ -32,59 +32,59 @@ if TYPE_CHECKING:
     from leporello.caching import CachePolicy
     from leporello.events import Sink
     from leporello.llm import LLM
+    from leporello.messages import Dialect
     from leporello.store import Store
 
 
 @dataclass(kw_only=True)
-class Opened:
-    """What a session is made of, and what it must give back."""
+class OpenedSession:
+    """An opened conversation with its configuration, and whether its engine and store are closed with it."""
 
     config: Config
     conversation: Conversation
     system: str | None = None
     notices: list[str] = field(default_factory=list)
     introduced: bool = True
-    """Whether the engine knows the model already."""
+    """Whether `update_model` of the engine was called already."""
     listens: bool = True
-    """Whether the conversation hears what the engine reports; one that was handed over may have a listener."""
+    """Whether the conversation gets the engine's events; an engine that was passed in may have another listener."""
     own_engine: bool = True
     own_store: bool = True
     source: EngineSource | None = None
-    """Where the engine is from: whoever opens many conversations on one model gives it to the next."""
+    """Makes engines like this one; None when the engine itself was passed in."""
 
-    def resumed(self) -> Opened:
-        """Bring the conversation to where it was left: its window, its last count, what it cost."""
+    def resumed(self) -> OpenedSession:
+        """Load the conversation: its window, its last token count, its cost; returns self."""
         conversation = self.conversation
         if self.listens:
-            conversation.engine.engine.on_event = conversation.from_engine
+            conversation.engine.engine.on_event = conversation.emit_from_engine
         branch = conversation.branch
-        here: dict[str, Any] = {"owner": branch.owner}
-        branch.switch(branch.number or branch.store.head(branch.conversation, **here))
+        branch.switch(branch.number or branch.store.head(branch.conversation, owner=branch.owner))
         saved = load(branch)
-        conversation.follow(saved)
-        conversation.accounts.resume(branch.store.requests(branch.conversation, **here))
+        conversation.reload(saved)
+        conversation.accounts.resume(branch.store.journal(branch.conversation, owner=branch.owner))
         count = last_count(branch) if saved.whole else None
         if count is not None:
             conversation.meter.resumed(count.tokens, saved.length_of(count.items), count.tools)
         if not conversation.engine.is_foreign:
             tools = count.tools if count is not None else 0
-            conversation.rests_until = rests_until(branch, conversation.engine.engine, tools)
+            conversation.refire_at = refire_at(branch, conversation.engine.engine, tools)
         return self
 
     def another(self, session_id: str | None) -> Conversation:
-        """Return another conversation with the same model, engine and store."""
+        """Return a conversation of another name with the same model, engine and store."""
         branch = self.conversation.branch
         self.conversation = self._like(Branch(branch.store, session_id or new_id(), branch.owner))
         return self.resumed().conversation
 
     def forkable(self) -> EngineSource:
-        """Return where the engine of a fork comes from."""
+        """Return what makes the engine of a fork; raises SessionError when there is none."""
         if self.source is None:
             raise SessionError("a session whose engine was handed over cannot be forked: name the engine instead.")
         return self.source
 
-    def on_branch(self, number: int) -> Opened:
-        """Return what a session on another branch is made of: the same store, and an engine of its own."""
+    def on_branch(self, number: int) -> OpenedSession:
+        """Open another branch with the same store and an engine of its own."""
         engine, notice = _engine(None, self.forkable())
         before = self.conversation
         host = replace(
@@ -95,7 +95,7 @@ class Opened:
             _taken={},
         )
         branch = Branch(before.branch.store, before.id, before.branch.owner, number, parent=before.branch.number)
-        return Opened(
+        return OpenedSession(
             config=self.config,
             conversation=self._like(branch, host),
             system=self.system,
@@ -105,7 +105,7 @@ class Opened:
         ).resumed()
 
     def close(self) -> None:
-        """Give back what was opened here; an engine or a store that was handed over stays open."""
+        """Close the engine and the store, unless they were passed in."""
         try:
             if self.own_engine:
                 self.conversation.engine.close()
@@ -140,7 +140,7 @@ def open_session(
     store: Store | str | os.PathLike[str] | None,
     config: Config | Mapping[str, Any] | str | os.PathLike[str] | None,
     system: str | None,
-    dialect: str,
+    dialect: Dialect,
     owner: str,
     platform: str,
     on_event: Sink | None,
@@ -149,13 +149,12 @@ def open_session(
     api_mode: str | None = None,
     branch: int | None = None,
     parent: int | None = None,
-) -> Opened:
-    """Open or resume a conversation, on its head unless a branch is named; `parent` if it was just forked from one.
+) -> OpenedSession:
+    """Open or resume a conversation on a branch, by default its head; `parent` is the branch it was just forked from.
 
-    Nothing is written, and the engine is not started yet.
+    Nothing is written, and the engine's session is not started yet.
     """
-    if dialect not in DIALECTS:
-        raise SessionError(f"there is no dialect {dialect!r}: use 'openai' or 'anthropic'.")
+    converter_of(dialect)  # raises SessionError for an unknown one
     check_texts(session_id=session_id, model=model, provider=provider, base_url=base_url, system=system, owner=owner)
     check_window(context_length)
     check_engine(engine)
@@ -187,7 +186,7 @@ def open_session(
         automatic=settings.compression.enabled,
         sink=with_spans(on_event),
     )
-    return Opened(
+    return OpenedSession(
         config=settings,
         conversation=conversation,
         system=system,
@@ -200,8 +199,8 @@ def open_session(
     ).resumed()
 
 
-def route_of(config: Config, model: str | None, provider: str | None, base_url: str | None, dialect: str) -> Route:
-    """Return the model and where it is, from what the caller said and else from the configuration."""
+def route_of(config: Config, model: str | None, provider: str | None, base_url: str | None, dialect: Dialect) -> Route:
+    """Return the model and its address, from the arguments and else from the configuration."""
     configured = "" if config.model.provider == "auto" else config.model.provider
     served_by = provider or configured
     if not served_by and dialect == "anthropic" and not base_url:
@@ -214,9 +213,9 @@ def route_of(config: Config, model: str | None, provider: str | None, base_url: 
 
 
 def switched(
-    opened: Opened, model: str, provider: str | None, base_url: str | None, context_length: int | None
+    opened: OpenedSession, model: str, provider: str | None, base_url: str | None, context_length: int | None
 ) -> tuple[Route, CachePolicy]:
-    """Return the route to another model, and what is done for its cache."""
+    """Return the route to another model, and its cache policy."""
     config, before = opened.config, opened.conversation
     route = route_of(
         config, model, provider or before.route.provider, base_url or before.route.base_url, before.dialect
@@ -228,27 +227,29 @@ def switched(
 
 
 def new_id() -> str:
-    """Return a name for a conversation that has none: when it began, and something nobody else has."""
+    """Return a new name for a conversation: the time, and a random part."""
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{uuid4().hex[:6]}"
 
 
 def _window(config: Config, route: Route, given: int) -> tuple[int, str]:
-    """Return the model's window, and what the user must know about it."""
+    """Return the model's context length, and a notice when it is not known."""
     known = given or known_window(config, route.model, route.provider)
     if known:
         return known, ""
     return DEFAULT_WINDOW, assumed_window(route.model)
 
 
-def _caching(config: Config, route: Route, dialect: str) -> CachePolicy:
-    """Return what is done for the cache; requests in OpenAI's format may meet a converter, so the provider decides."""
-    return choose(
+def _caching(config: Config, route: Route, dialect: Dialect) -> CachePolicy:
+    """Return the cache policy of the provider; it is switched off for a dialect that has no cache marks."""
+    policy = choose(
         model=route.model,
         provider=route.provider,
         base_url=route.base_url or None,
         settings=config.prompt_caching,
         dialect="anthropic" if dialect == "anthropic" else "",
     )
+    converter = converter_of(dialect)
+    return policy if converter is None or converter.marks else replace(policy, enabled=False)
 
 
 def _store(config: Config, store: Store | str | os.PathLike[str] | None) -> tuple[Store, bool]:
@@ -258,11 +259,21 @@ def _store(config: Config, store: Store | str | os.PathLike[str] | None) -> tupl
     return store, False
 
 
-def _source(config: Config, engine: Any, route: Route, **options: Any) -> EngineSource | None:
-    """Return where the engine comes from; None when it was handed over itself."""
+def _source(
+    config: Config,
+    engine: str | ContextEngine | EngineSource | None,
+    route: Route,
+    *,
+    store: Store,
+    llm: LLM | Literal["auto"] | None,
+    api_key: str | None,
+    api_mode: str | None,
+) -> EngineSource | None:
+    """Return what makes the engine; None when the engine itself was passed in."""
     if isinstance(engine, ContextEngine):
-        given = sorted(name for name in ("api_key", "api_mode") if options[name] is not None)
-        given += ["llm"] if options["llm"] != "auto" else []
+        options = {"api_key": api_key, "api_mode": api_mode}
+        given = [name for name, value in options.items() if value is not None]
+        given += ["llm"] if llm != "auto" else []
         if given:
             raise SessionError(f"an engine that is handed over takes no options: leave out {', '.join(given)}.")
         return None
@@ -275,12 +286,15 @@ def _source(config: Config, engine: Any, route: Route, **options: Any) -> Engine
         provider=route.provider,
         base_url=route.base_url,
         context_length=route.context_length,
-        **options,
+        store=store,
+        llm=llm,
+        api_key=api_key,
+        api_mode=api_mode,
     )
 
 
 def _engine(given: Any, source: EngineSource | None) -> tuple[ContextEngine, str]:
-    """Return the engine, and what the user must know when it is not the one that was asked for."""
+    """Return the engine, and a notice when it is not the one that was asked for."""
     if source is None:
         return given, ""
     chosen = source.new_engine()
@@ -292,8 +306,8 @@ def _engine(given: Any, source: EngineSource | None) -> tuple[ContextEngine, str
 def _built_in(
     config: Config, source: EngineSource | None, engine: ContextEngine, route: Route
 ) -> Callable[[], ContextEngine] | None:
-    """Return what makes the engine that folds where a third party's does not; None for an engine of ours."""
-    if type(engine).__module__.startswith(OURS) or takes_branch(engine):
+    """Return what makes the built-in engine that folds if a third party's fails; None for an engine of ours."""
+    if type(engine).__module__.startswith(OWN_MODULES) or takes_branch(engine):
         return None
     if source is None:
         source = EngineSource(
@@ -321,8 +335,8 @@ def _start(config: Config, route: Route, platform: str) -> dict[str, Any]:
 def _routing(
     config: Config, asked: Any, engine: ContextEngine, route: Route, llm: LLM | Literal["auto"] | None
 ) -> dict[str, Any]:
-    """Decide where the model calls of a plugin go that asks for a summariser in the manner of Hermes Agent."""
-    if isinstance(asked, ContextEngine) or type(engine).__module__.startswith(OURS):
+    """Return the fields of EngineHost that say where `call_llm` of a plugin for Hermes Agent goes."""
+    if isinstance(asked, ContextEngine) or type(engine).__module__.startswith(OWN_MODULES):
         return {}
     return {"llm": _connected(config, route) if llm == "auto" else llm, "routed": True}
 

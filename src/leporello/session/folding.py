@@ -1,7 +1,7 @@
-"""The part of a turn that folds: the engine makes a shorter window, and a good one is used and saved.
+"""One compaction: take the lease, call the engine, judge its result, commit it as the new window, report.
 
-An engine of a third party has a net under it: where its results are refused three times in a row, or the request has
-reached 85 % of the model's window and it does not bring it down, the built-in engine folds in its place.
+If a third party's engine fails, the built-in engine folds in its place: after three refused results in a row, or when
+the request has reached 85 % of the model's context length and the engine did not bring it below that.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from leporello.engine import CompactionReport
 from leporello.errors import EngineError, StaleWindowError, StoreError
 from leporello.events import CompactionFinished, CompactionStarted
 from leporello.messages import copied
-from leporello.session.acceptance import judge, kept
+from leporello.messages.responses import compaction_of
+from leporello.session.acceptance import judge, unchanged
 from leporello.session.accounts import FOLDED
 from leporello.session.engine_host import CompressCall
 from leporello.session.entries import folded_entries, place_of, proposed_entries
 from leporello.session.lease import Lease
 from leporello.session.window import Source, entry_of
-from leporello.store import FOLD, Request
+from leporello.store import FOLD, JournalRow
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,16 +32,16 @@ if TYPE_CHECKING:
     from leporello.session.window import Entry, Window
     from leporello.store import Proposal
 
-LEASE_SECONDS = 15.0  # prolonged while a compaction goes on; what a killed process held is free after that
-REST = 0.05  # of the window: what a request grows by before an engine whose result was of no use is asked again
-NET = 0.85  # of the model's window: where a conversation is folded, whatever its engine thinks of the size
+LEASE_SECONDS = 15.0  # renewed while a compaction goes on; what a killed process held is free after that
+REST = 0.05  # of the context length: the growth before an engine whose result was refused is asked again
+SAFETY_SHARE = 0.85  # of the context length: above it a conversation is folded even if its engine does not ask for it
 MOST_REFUSALS = 3
-COMPACTION = "compaction"  # why the front of the next request is another one
+COMPACTION = "compaction"  # the reason why the prefix of the next request moves
 
 
-def in_net(conversation: Conversation, tokens: int) -> bool:
-    """Tell whether a request of this size has reached the net."""
-    return 0 < NET * conversation.route.context_length <= tokens
+def above_safety_limit(conversation: Conversation, tokens: int) -> bool:
+    """Tell whether a request of this size has reached the safety share of the context length."""
+    return 0 < SAFETY_SHARE * conversation.route.context_length <= tokens
 
 
 def fold(
@@ -50,15 +51,15 @@ def fold(
     trigger: str,
     focus: str | None = None,
     force: bool = False,
-    patience: float = 0.0,
+    wait: float = 0.0,
 ) -> CompactionReport:
-    """Let the engine fold the window, one process at a time, and use the result if it is good.
+    """Let the engine fold the window while holding the lease, and use the result if it is accepted.
 
-    `patience`: how many seconds to wait for a process that is at it already.
+    `wait` is the number of seconds to wait for the lease of another process.
     """
     persistence = conversation.persistence
     lease = Lease(branch=persistence.branch, token=persistence.lease_token, seconds=LEASE_SECONDS)
-    if not conversation.attempt(lease.take, patience, default=True):
+    if not conversation.attempt(lease.acquire, wait, default=True):
         return _refused(conversation, "another process is compacting this conversation")
     try:
         window = conversation.window
@@ -69,28 +70,28 @@ def fold(
             tokens=window.tokens,
             prompt_tokens=tokens,
         )
-        conversation.tell(started)
+        conversation.emit(started)
         report = _replace_window(conversation, tokens, trigger, focus=focus, force=force)
     finally:
-        conversation.attempt(lease.give_back)
+        conversation.attempt(lease.release)
     row = _compaction_row(report, trigger)
     conversation.accounts.compacted(row)
     if report.status in FOLDED:
         now = conversation.size().tokens
-        conversation.rests_until = _rests_until(conversation, now) if conversation.refusals else 0
+        conversation.refire_at = _refire_at(conversation, now) if conversation.refusals else 0
     else:
         if report.model_calls:
             persistence.write(conversation.window, persistence.journalled, row)
-        conversation.rests_until = _rests_until(conversation, tokens)
+        conversation.refire_at = _refire_at(conversation, tokens)
     fields = {key: value for key, value in asdict(report).items() if key != "unfoldable"}
-    conversation.tell(CompactionFinished(session_id=conversation.id, **fields))
+    conversation.emit(CompactionFinished(session_id=conversation.id, **fields))
     return report
 
 
 def _replace_window(
     conversation: Conversation, tokens: int, trigger: str, *, focus: str | None, force: bool
 ) -> CompactionReport:
-    """Replace the window by what the engine makes of it; a result that is no good is refused, and the window stays."""
+    """Replace the window by the engine's result; the window stays when the result is refused."""
     window, persistence = conversation.window, conversation.persistence
     before = list(window.entries)
     given = [conversation.engine.copy(message) for message in window.messages]
@@ -102,22 +103,23 @@ def _replace_window(
     else:
         report = _use(conversation, made, given, trigger)
     if conversation.engine.is_foreign:
-        report = _catch(conversation, report, call, trigger)
+        report = _fall_back(conversation, report, call, trigger)
     if report.status in FOLDED:
         if persistence.journalled < len(window):  # it was not committed with a proposal
             persistence.save(window, _compaction_row(report, trigger))
         _put_pins_back(conversation, before)
+        _put_compaction_back(conversation, before)
     if window.entries != before:
-        conversation.mend(COMPACTION)
-    if report.status in FOLDED and conversation.sent is not None:  # its row must not cut off what the fold has saved
-        conversation.sent = replace(conversation.sent, length=len(window))
+        conversation.repair(COMPACTION)
+    if report.status in FOLDED and conversation.pending is not None:  # its row must not cut off what the fold has saved
+        conversation.pending = replace(conversation.pending, length=len(window))
     return report
 
 
 def _use(conversation: Conversation, made: CompressResult, given: list[Message], trigger: str) -> CompactionReport:
-    """Make an engine's result the window if it is good; one that it proposed is committed too, or dropped."""
+    """Judge an engine's result and make it the window; one with a proposal is committed first."""
     window, is_foreign = conversation.window, conversation.engine.is_foreign
-    room = int(NET * conversation.route.context_length) if is_foreign else None
+    room = int(SAFETY_SHARE * conversation.route.context_length) if is_foreign else None
     verdict = judge(made, window, conversation.dialect, room=room)
     if verdict.result is None:
         return verdict.report
@@ -128,34 +130,36 @@ def _use(conversation: Conversation, made: CompressResult, given: list[Message],
         problem = _commit(conversation, entries, made.proposal, _compaction_row(verdict.report, trigger))
         if problem:
             dropped = replace(verdict.report, status="refused", reason=problem, unfoldable=())
-            return kept(dropped, conversation.window).report
+            return unchanged(dropped, conversation.window).report
     conversation.change(0, entries, COMPACTION)
     if made.proposal is not None:
         conversation.persistence.is_saved(conversation.window)
     return verdict.report
 
 
-def _commit(conversation: Conversation, entries: Sequence[Entry], proposal: Proposal, row: Request) -> str:
-    """Commit a window that an engine proposed; returns why it had to be dropped, "" when it was not."""
+def _commit(conversation: Conversation, entries: Sequence[Entry], proposal: Proposal, row: JournalRow) -> str:
+    """Commit a window that an engine proposed; returns why that failed, "" on success."""
     if not entries:
         return "the engine proposed another window than it returned"
     try:
         conversation.persistence.commit(entries, proposal, row)
     except StaleWindowError:
-        conversation.follow(conversation.persistence.load(), "another process folded the conversation")
+        conversation.reload(conversation.persistence.load(), "another process folded the conversation")
         return "another process has folded the conversation meanwhile"
     except StoreError as error:
         return f"the store could not be used: {error}"
     return ""
 
 
-def _catch(conversation: Conversation, report: CompactionReport, call: CompressCall, trigger: str) -> CompactionReport:
-    """Count the refusals of a third party's engine, and let the built-in one fold where it failed too often or late."""
+def _fall_back(
+    conversation: Conversation, report: CompactionReport, call: CompressCall, trigger: str
+) -> CompactionReport:
+    """Let the built-in engine fold if a third party's was refused too often or left the request too large."""
     folded = report.status in FOLDED
     conversation.refusals = 0 if folded else conversation.refusals + (report.status == "refused")
     factor = conversation.meter.calibration.factor(conversation.meter.model)
     left = call.tokens - round((report.tokens_before - report.tokens_after) * factor)
-    caught = in_net(conversation, left)
+    caught = above_safety_limit(conversation, left)
     if not caught and (folded or conversation.refusals < MOST_REFUSALS):
         return report
     cause = f"{left:,} tokens are left" if folded else report.reason or "it returned the same list"
@@ -164,7 +168,7 @@ def _catch(conversation: Conversation, report: CompactionReport, call: CompressC
     given = [copied(message) for message in window.messages]
     call = replace(call, messages=given, sources=_sources(window), tokens=left, force=call.force or caught)
     try:
-        made = conversation.engine.compress_built_in(call, conversation.route, conversation.from_engine)
+        made = conversation.engine.compress_built_in(call, conversation.route, conversation.emit_from_engine)
     except EngineError as error:
         second = _refused(conversation, str(error))
     else:
@@ -186,7 +190,7 @@ def _catch(conversation: Conversation, report: CompactionReport, call: CompressC
 
 
 def _put_pins_back(conversation: Conversation, before: Sequence[Entry]) -> None:
-    """Put pinned messages back that a fold has taken out of the window, each before what was said after it."""
+    """Insert the pinned messages that the fold removed, each before the messages that were stored after it."""
     said = {one.id: one for entry in before for one in entry.sources}
     for row in conversation.persistence.pinned():
         window = conversation.window
@@ -197,27 +201,46 @@ def _put_pins_back(conversation: Conversation, before: Sequence[Entry]) -> None:
         conversation.change(at, [entry_of(one.message, sources=[one]), *window.entries[at:]], COMPACTION)
 
 
-def _compaction_row(report: CompactionReport, trigger: str) -> Request:
-    """Return the row of a compaction, with what led to it."""
+def _put_compaction_back(conversation: Conversation, before: Sequence[Entry]) -> None:
+    """Insert the newest compaction item of the provider if the fold removed it: only the provider can read it.
+
+    It goes before the summary, because the provider may ignore what stands before such an item.
+    """
+    for entry in reversed(before):
+        sealed = compaction_of(entry.message)
+        if sealed is None:
+            continue
+        window = conversation.window
+        if not any(compaction_of(one.message) == sealed for one in window.entries):
+            written = (at for at, one in enumerate(window.entries) if at >= window.systems() and not one.sources)
+            places = [place_of(window, entry.id)] if entry.id else []
+            at = min([*places, next(written, len(window))])
+            put = entry_of(sealed, sources=entry.sources)
+            conversation.change(at, [put, *window.entries[at:]], COMPACTION)
+        return
+
+
+def _compaction_row(report: CompactionReport, trigger: str) -> JournalRow:
+    """Return the journal row of a compaction."""
     told = {"trigger": trigger, **asdict(report)}
-    return Request(reason=FOLD, keep=0, added=(), cost_usd=report.cost_usd, report=told)
+    return JournalRow(reason=FOLD, keep=0, added=(), cost_usd=report.cost_usd, report=told)
 
 
 def _refused(conversation: Conversation, reason: str) -> CompactionReport:
-    return kept(CompactionReport(status="refused", reason=reason), conversation.window).report
+    return unchanged(CompactionReport(status="refused", reason=reason), conversation.window).report
 
 
-def _rests_until(conversation: Conversation, tokens: int) -> int:
-    """Return how large the request must be before an engine whose result was of no use is asked again."""
+def _refire_at(conversation: Conversation, tokens: int) -> int:
+    """Return the tokens that a request must have before an engine whose result was refused is asked again."""
     window = conversation.route.context_length
     later = tokens + int(window * REST)
-    if not conversation.engine.is_foreign or in_net(conversation, tokens):
+    if not conversation.engine.is_foreign or above_safety_limit(conversation, tokens):
         return later
-    return min(later, math.ceil(NET * window))
+    return min(later, math.ceil(SAFETY_SHARE * window))
 
 
 def _sources(window: Window) -> list[tuple[str | None, ...]]:
-    """Return the stored messages that each message of a window stands for."""
+    """Return the ids of the stored messages behind each message of a window."""
     return [entry.source_ids for entry in window.entries]
 
 

@@ -1,8 +1,8 @@
-"""The net under long-lived conversations: before a turn, one that has grown to 85 % of the window is folded first.
+"""Session hygiene for the gateway's agents: a conversation at 85 % of the context length is folded before a turn.
 
-It catches what grew between two turns, overnight in a chat room, and lies above the engines' own thresholds on purpose.
-It works with any engine, through the same turn as everything else, and what it did is in the journal. A conversation
-that it cannot bring below the mark is left alone until it has grown: the store remembers that, across restarts.
+It is for conversations that grow between two turns, as in a chat room overnight, and works with any engine; 85 % lies
+above the engines' own thresholds. A conversation that cannot be brought below it is tried again when it has grown;
+its size is kept in the store, for a restart.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.session.accounts import FOLDED, REQUEST
-from leporello.session.folding import fold, in_net
+from leporello.session.folding import above_safety_limit, fold
 
 if TYPE_CHECKING:
     from leporello.engine import CompactionReport
@@ -19,40 +19,40 @@ if TYPE_CHECKING:
 
 FEWEST_MESSAGES: Final = 4
 GROWTH: Final = 0.05
-"""Of the window: what a conversation that could not be shrunk grows by before it is tried again."""
+"""The share of the context length by which a conversation must grow before it is tried again."""
 
 REASON: Final = "session hygiene: the conversation has reached 85 % of the window"
 _MEMORY: Final = "hygiene"
 
 
-def tidy(session: Session) -> CompactionReport | None:
-    """Fold a conversation that has reached 85 % of the window; None when there was nothing to do.
+def compact_if_full(session: Session) -> CompactionReport | None:
+    """Fold a conversation that has reached 85 % of the context length; None when it is smaller, or tried already.
 
     Call it before the user's message is added.
     """
-    conversation = session._conversation  # noqa: SLF001 - the same room
+    conversation = session._conversation  # noqa: SLF001 - the same package
     window = conversation.route.context_length
     spoken = len(conversation.window) - conversation.window.systems()
     if not conversation.automatic or spoken < FEWEST_MESSAGES:
         return None
     tokens = measured(session)
-    if not in_net(conversation, tokens) or _is_stuck(session, tokens, window):
+    if not above_safety_limit(conversation, tokens) or _is_stuck(session, tokens, window):
         return None
     conversation.persistence.flush(conversation.window)
-    conversation.mend()
+    conversation.repair()
     report = fold(conversation, tokens, trigger=REASON, force=True)
     left = conversation.size().tokens
-    if report.status not in FOLDED or in_net(conversation, left):
+    if report.status not in FOLDED or above_safety_limit(conversation, left):
         _remember(session, max(tokens, left) if report.status not in FOLDED else left, window)
     return report
 
 
 def measured(session: Session) -> int:
-    """Return how long a conversation is: what the provider counted for the last turn, and what was said since.
+    """Return the tokens of a conversation: the provider's count of the last request, and an estimate of newer messages.
 
-    Without a count that still holds, an estimate from the characters.
+    Without such a count all of it is estimated.
     """
-    conversation = session._conversation  # noqa: SLF001 - the same room
+    conversation = session._conversation  # noqa: SLF001 - the same package
     size = conversation.size()
     reported = _last_report(session) if size.reported else None
     if reported is None:
@@ -61,14 +61,14 @@ def measured(session: Session) -> int:
 
 
 def _last_report(session: Session) -> int | None:
-    rows = session.store.requests(session.id, owner=_owner(session), last=1)
+    rows = session.store.journal(session.id, owner=_owner(session), last=1)
     if not rows or rows[-1].reason != REQUEST:
         return None
     return rows[-1].usage.get("prompt_tokens") or None
 
 
 def _said_since(conversation: Conversation) -> int:
-    """Weigh what came after the newest answer."""
+    """Estimate the tokens of the messages after the newest answer."""
     tokens = 0
     for entry in reversed(conversation.window.entries):
         if entry.role == "assistant":
@@ -90,4 +90,4 @@ def _remember(session: Session, tokens: int, window: int) -> None:
 
 
 def _owner(session: Session) -> str:
-    return session._conversation.branch.owner  # noqa: SLF001 - the same room
+    return session._conversation.branch.owner  # noqa: SLF001 - the same package

@@ -1,7 +1,6 @@
-"""The right to compact a conversation: one process has it at a time, and only as long as it lives.
+"""The lease to compact a branch: one process holds it at a time.
 
-It is taken for a short time and prolonged as long as the compaction goes on, however long that is. What a killed
-process held is free soon after.
+It is acquired for a short time and renewed until it is released. That of a killed process expires.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ if TYPE_CHECKING:
     from leporello.store import Branch
 
 _PER_TERM: Final = 3
-"""How often the right is prolonged before it would be over: one that comes late loses nothing."""
+"""How often a lease is renewed within its time, so that a late renewal loses nothing."""
 
 _LOOK_SECONDS: Final = 0.25
-"""How long to wait before somebody else's right is looked at again."""
+"""The pause between two attempts to acquire the lease of another process."""
 
 
 @dataclass(kw_only=True)
 class Lease:
-    """The right to compact one branch of a conversation, in the name of `token`."""
+    """The lease of one branch; `token` identifies the holder."""
 
     branch: Branch
     token: str
@@ -33,37 +32,37 @@ class Lease:
 
     def __post_init__(self) -> None:
         self._over = threading.Event()
-        self._prolonging = threading.Lock()
+        self._renewing = threading.Lock()
 
-    def take(self, patience: float = 0.0) -> bool:
-        """Take it, waiting so many seconds for whoever has it; False when it is not free."""
-        until = time.monotonic() + patience
-        while not self._prolong():
+    def acquire(self, wait: float = 0.0) -> bool:
+        """Acquire the lease, waiting up to `wait` seconds; False when another process holds it."""
+        until = time.monotonic() + wait
+        while not self._renew():
             if time.monotonic() >= until:
                 return False
             time.sleep(_LOOK_SECONDS)
-        threading.Thread(target=self._keep, name="leporello-lease", daemon=True).start()
+        threading.Thread(target=self._renew_until_released, name="leporello-lease", daemon=True).start()
         return True
 
-    def give_back(self) -> None:
-        """Give it back."""
-        with self._prolonging:
+    def release(self) -> None:
+        """Release the lease."""
+        with self._renewing:
             self._over.set()
         self.branch.store.release(self.branch.conversation, self.token, **self.branch.here)
 
-    def _keep(self) -> None:
-        """Prolong it until it is given back; whoever took it meanwhile keeps it."""
+    def _renew_until_released(self) -> None:
+        """Renew the lease until it is released, or another process has it."""
         while not self._over.wait(self.seconds / _PER_TERM):
-            with self._prolonging:
+            with self._renewing:
                 if self._over.is_set() or not self._still_ours():
                     return
 
     def _still_ours(self) -> bool:
         try:
-            return self._prolong()
+            return self._renew()
         except StoreError:
-            return True  # the store may be there again before the time is over
+            return True  # the store may be back before the lease expires
 
-    def _prolong(self) -> bool:
+    def _renew(self) -> bool:
         branch = self.branch
         return branch.store.acquire(branch.conversation, self.token, seconds=self.seconds, **branch.here)

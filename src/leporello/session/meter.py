@@ -1,4 +1,4 @@
-"""How many tokens the next request has: what the provider reported, and an estimate of what came since."""
+"""Counts the tokens of the next request: the provider's count of the last one, and an estimate of the new entries."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Count:
-    """A request's size; `reported` tells whether most of it is the provider's own count."""
+    """The size of a request; `reported` when it includes a count of the provider."""
 
     tokens: int
     reported: bool
 
 
 class Meter:
-    """Counts requests of one model; what it reports teaches the estimate, and counting costs what is new."""
+    """Counts requests of one model; the estimate is calibrated with the counts that the provider reports."""
 
     def __init__(self, model: str) -> None:
         self.model = model
@@ -34,9 +34,9 @@ class Meter:
         self._pending: tuple[int, int] | None = None
 
     def count(self, window: Window, tools: int | None) -> Count:
-        """Count the request that the window and the tools make.
+        """Count a request with this window.
 
-        `tools` is the plain estimate of their schemas; None, as long as nobody named any: those of the last request.
+        `tools` is the uncalibrated estimate of the tool schemas; None stands for those of the last request.
         """
         factor = self.calibration.factor(self.model)
         if self._reported is None:
@@ -46,12 +46,12 @@ class Meter:
         return Count(tokens=max(0, self._reported + math.ceil(new * factor)), reported=True)
 
     def sent(self, window: Window, tools: int) -> None:
-        """Remember what goes out, so that the report about it can be understood."""
+        """Keep the size of a request that is sent, to compare it with the provider's count."""
         self._sent = PER_REQUEST + window.tokens + tools
         self._pending = (len(window), tools)
 
     def reported(self, prompt_tokens: int) -> None:
-        """Take the provider's count of what was sent last, unless that is no longer what stands here."""
+        """Take the provider's count of the last request, unless the window has changed since."""
         if self._pending is None:
             return
         self.calibration.observe(self.model, self._sent, prompt_tokens)
@@ -59,21 +59,21 @@ class Meter:
         self._counted, self._tools = self._pending
 
     def refused(self, actual: int) -> None:
-        """Learn from the size that an overflow answer named."""
+        """Calibrate the estimate with the size that an overflow error names."""
         self.calibration.observe(self.model, self._sent, actual)
 
     def resumed(self, prompt_tokens: int, length: int, tools: int) -> None:
-        """Take up the count of an earlier process."""
+        """Take the count of an earlier process from the journal."""
         self._reported, self._counted, self._tools = prompt_tokens, length, tools
 
-    def cut(self, index: int) -> None:
-        """Forget the provider's count, given or still to come, if it speaks of entries that are gone or changed."""
+    def changed_from(self, index: int) -> None:
+        """Discard the provider's count, also one that is still to come, if it includes entries from an index on."""
         if index < self._counted:
             self._reported = None
         if self._pending is not None and index < self._pending[0]:
             self._pending = None
 
     def switch(self, model: str) -> None:
-        """Count for another model; the count of the one before says nothing about it."""
+        """Count for another model; the count of the one before is discarded."""
         self.model = model
         self._reported = self._pending = None

@@ -1,7 +1,7 @@
-"""What a resumed conversation, or a fork, knows from the journal: the provider's last count, and the last fold.
+"""Reads from the journal what a resumed conversation or a fork needs: the provider's last count, and the last fold.
 
-Without the count it would be estimated; without the fold it would be folded again as soon as it is above the threshold,
-although the fold before has left it there.
+Without the count its size would be estimated. Without the fold it would be folded again at once if the fold before has
+left it above the threshold.
 """
 
 from __future__ import annotations
@@ -11,20 +11,20 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from leporello.engine import CompactionReport
 from leporello.session.accounts import REQUEST
 from leporello.store import FOLD
-from leporello.summary.brake import fires_at
+from leporello.summary.refire import fires_at
 from leporello.tokens import count_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from leporello.engine import ContextEngine
-    from leporello.store import Branch, Request, WindowItem
+    from leporello.store import Branch, JournalRow, WindowItem
 
 _MOST_TRIED: Final = 8  # rows of other branches
 
 
 class LastCount(NamedTuple):
-    """The tokens of the first items of a window as the provider counted them, with the plain estimate of the tools."""
+    """The provider's count of the first `items` items of a window, with the uncalibrated estimate of the tools."""
 
     tokens: int
     tools: int
@@ -32,17 +32,17 @@ class LastCount(NamedTuple):
 
 
 def last_count(branch: Branch) -> LastCount | None:
-    """Return the count of a branch's saved window: of its last request, or of one whose window it was forked from.
+    """Return the count of the branch's last request, or of a request of its parent whose window begins the same.
 
-    If that showed more than the branch, the estimate of the rest is taken off.
+    If that request had more messages, the estimate of those is subtracted.
     """
     items = branch.window().items
-    own = branch.store.requests(branch.conversation, **branch.here, last=1)
+    own = branch.store.journal(branch.conversation, **branch.here, last=1)
     if own:
         return _count(own[0], len(items))
     if branch.parent is None:
         return None
-    rows = [(row, window) for row, window in _rows(branch, REQUEST, branch.parent) if _is_beginning(window, items)]
+    rows = [(row, window) for row, window in _rows(branch, REQUEST, branch.parent) if _share_prefix(window, items)]
     shorter = next((_count(row, len(window)) for row, window in rows if len(window) <= len(items)), None)
     if shorter is not None or not rows:
         return shorter
@@ -53,8 +53,8 @@ def last_count(branch: Branch) -> LastCount | None:
     return count and count._replace(tokens=count.tokens - cut)
 
 
-def rests_until(branch: Branch, engine: ContextEngine, tools: int) -> int:
-    """Return how large the request must be for the next fold after the last one; 0 when the threshold decides."""
+def refire_at(branch: Branch, engine: ContextEngine, tools: int) -> int:
+    """Return the tokens that a request must have for the next fold; 0 when the threshold decides."""
     row = _last_fold(branch)
     if row is None or not engine.threshold_tokens:
         return 0
@@ -63,28 +63,30 @@ def rests_until(branch: Branch, engine: ContextEngine, tools: int) -> int:
     return fires_at(report, before + tools, threshold=engine.threshold_tokens, window=engine.context_length)
 
 
-def _last_fold(branch: Branch) -> Request | None:
-    """Return the fold that made the window of a branch, or of the branch that it was forked from."""
-    own = branch.store.requests(branch.conversation, **branch.here, reason=FOLD, last=1)
+def _last_fold(branch: Branch) -> JournalRow | None:
+    """Return the journal row of the fold that made the window of a branch, or of the branch it was forked from."""
+    own = branch.store.journal(branch.conversation, **branch.here, reason=FOLD, last=1)
     if own:
         return own[0]
     items = branch.window().items
-    return next((row for row, window in _rows(branch, FOLD) if _is_beginning(window, items)), None)
+    return next((row for row, window in _rows(branch, FOLD) if _share_prefix(window, items)), None)
 
 
-def _is_beginning(window: tuple[WindowItem, ...], items: tuple[WindowItem, ...]) -> bool:
+def _share_prefix(window: tuple[WindowItem, ...], items: tuple[WindowItem, ...]) -> bool:
     shorter = min(len(window), len(items))
     return shorter > 0 and window[:shorter] == items[:shorter]
 
 
-def _rows(branch: Branch, reason: str, number: int | None = None) -> Iterator[tuple[Request, tuple[WindowItem, ...]]]:
-    """Yield the newest rows of a branch, or of all, with the windows after them, the newest first."""
+def _rows(
+    branch: Branch, reason: str, number: int | None = None
+) -> Iterator[tuple[JournalRow, tuple[WindowItem, ...]]]:
+    """Yield the newest journal rows of a branch, or of all, with the windows after them, newest first."""
     store, owner = branch.store, branch.owner
-    newest = store.requests(branch.conversation, owner=owner, branch=number, reason=reason, last=_MOST_TRIED)
+    newest = store.journal(branch.conversation, owner=owner, branch=number, reason=reason, last=_MOST_TRIED)
     for row in reversed(newest):
         yield row, store.window_at(branch.conversation, row.number, owner=owner)
 
 
-def _count(row: Request, items: int) -> LastCount | None:
+def _count(row: JournalRow, items: int) -> LastCount | None:
     tokens = row.usage.get("prompt_tokens") if row.reason == REQUEST else None
     return LastCount(tokens, int(row.report.get("tools", 0)), items) if tokens else None

@@ -1,4 +1,4 @@
-"""A conversation in anybody's loop: five entries around the provider's package.
+"""A conversation in your own loop: five calls around the provider's package.
 
 with Session.open("my-chat", model="claude-sonnet-5") as session:
     session.add({"role": "user", "content": "Fix the failing tests"})
@@ -12,17 +12,17 @@ with Session.open("my-chat", model="claude-sonnet-5") as session:
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from leporello.engine import strict_keywords
 from leporello.errors import SessionError, StoreError
-from leporello.messages import copied, from_anthropic
+from leporello.messages import copied, text_of
 from leporello.session.accounts import Parts, SessionUsage
 from leporello.session.answers import read_answer
 from leporello.session.arguments import check_error, check_texts, check_window, checked_tools
 from leporello.session.conversation import checked
-from leporello.session.dialects import AnthropicRequests
-from leporello.session.factory import Opened, open_session, switched
+from leporello.session.dialects import converter_of
+from leporello.session.factory import OpenedSession, open_session, switched
 from leporello.session.streams import Stream
 from leporello.store import ROOT
 from leporello.store.codec import verbatim
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from leporello.engine import CompactionReport, ContextEngine
     from leporello.events import Sink
     from leporello.llm import LLM
-    from leporello.messages import Message, ToolCall
+    from leporello.messages import Dialect, Message, ToolCall
     from leporello.plugins import EngineSource
     from leporello.session.conversation import Conversation
     from leporello.store import BranchInfo, Store
@@ -52,10 +52,10 @@ class Session:
     is, everything that was said is kept in the store, and the front of the request changes only when it is folded.
     """
 
-    def __init__(self, opened: Opened) -> None:
+    def __init__(self, opened: OpenedSession) -> None:
         self._opened = opened
         self._conversation = opened.conversation
-        self._anthropic = AnthropicRequests() if opened.conversation.dialect == "anthropic" else None
+        self._converter = converter_of(opened.conversation.dialect)
         self._reading: Stream | None = None
         self._held: list[Message] = []
         self._closed = False
@@ -74,7 +74,7 @@ class Session:
         store: Store | str | os.PathLike[str] | None = None,
         config: Config | Mapping[str, Any] | str | os.PathLike[str] | None = None,
         system: str | None = None,
-        dialect: str = "openai",
+        dialect: Dialect = "openai",
         owner: str = "",
         platform: str = "library",
         on_event: Sink | None = None,
@@ -85,8 +85,8 @@ class Session:
         """Open a conversation: a new one without `session_id`, else the one of that name, folded as it was.
 
         What is left out comes from config.yaml. `engine` is a name, an engine or an EngineSource; `store` an address
-        or a Store; `dialect` "openai" or "anthropic", the format of requests and answers. `llm` makes the summaries:
-        "auto" as configured, None without a model. `api_key` and `api_mode` are told to the engine.
+        or a Store; `dialect` "openai", "anthropic" or "responses", the format of requests and answers. `llm` makes the
+        summaries: "auto" as configured, None without a model. `api_key` and `api_mode` are told to the engine.
         """
         opened = open_session(
             session_id,
@@ -131,11 +131,11 @@ class Session:
     @property
     def unstored(self) -> int:
         """How many messages the store could not take; they wait here, and are stored as soon as it can."""
-        return len(self._conversation.persistence.waiting)
+        return len(self._conversation.persistence.unstored)
 
     @property
     def model(self) -> str:
-        """The model that the conversation is sent to, "" when nobody named one."""
+        """The model that the conversation is sent to, "" when none is named."""
         return self._conversation.route.model
 
     @property
@@ -160,16 +160,23 @@ class Session:
         return [call for call in conversation.open_calls() if call.name not in conversation.tools.owned]
 
     @property
+    def answer(self) -> str:
+        """The text of the newest answer in the window, "" when there is none and for one that only calls tools."""
+        entries = reversed(self._conversation.window.entries)
+        newest = next((entry for entry in entries if entry.sources and entry.role == "assistant"), None)
+        return text_of(newest.message) if newest else ""
+
+    @property
     def window(self) -> list[Message]:
         """A copy of the messages that the model sees, in OpenAI's format."""
         return [copied(message) for message in self._conversation.window.messages]
 
-    def add(self, *messages: Message) -> None:
+    def add(self, *messages: Message | Mapping[str, Any]) -> None:
         """Add what the user said, the results of tool calls, or any other message; it is stored at once.
 
         What is added while a streamed answer still comes waits for the end of it, and stands behind it.
         """
-        said = messages if self._anthropic is None else list(self._in_openai_format(messages))
+        said = cast("Sequence[Message]", messages) if self._converter is None else self._converter.read(messages)
         conversation = self._open_conversation
         if self._reading is None:
             conversation.add(said)
@@ -181,6 +188,8 @@ class Session:
     def request(self, tools: Sequence[dict[str, Any]] | None = None) -> dict[str, Any]:
         """Return what to send: `messages`, `tools` if there are any, and `system` in Anthropic's dialect.
 
+        In that of the Responses API it is `input`, with `instructions` and `tools` if there are any.
+
         The conversation is folded first if its engine says so; the engine's own tools stand behind yours.
         """
         given = () if tools is None else checked_tools(tools)
@@ -188,7 +197,7 @@ class Session:
             self._break_off()
         conversation = self._open_conversation
         conversation.request(given)
-        return conversation.openai_request() if self._anthropic is None else self._anthropic.request(conversation)
+        return conversation.openai_request() if self._converter is None else self._converter.request(conversation)
 
     def record(self, response: Any) -> list[ToolCall]:
         """Take the model's answer, an object of its package or a dict, and return the calls that you must answer.
@@ -236,7 +245,7 @@ class Session:
         base_url: str | None = None,
         context_length: int | None = None,
     ) -> None:
-        """Go on with another model; the engine works out its budgets anew."""
+        """Go on with another model; the engine computes its budgets again."""
         check_texts(model=model, provider=provider, base_url=base_url)
         check_window(context_length)
         if not model:
@@ -244,34 +253,35 @@ class Session:
         route, caching = switched(self._opened, model, provider, base_url, context_length)
         self._open_conversation.switch_model(route)
         self._conversation.caching = caching
-        self._tell_notices()
+        self._emit_notices()
 
     def undo(self) -> list[Message]:
-        """Take back the newest message of the user and all that followed; returns what was taken back."""
+        """Remove the newest message of the user and all that followed; returns the removed messages."""
         self._break_off()
         return self._open_conversation.undo()
 
     def fork(self, before: str | None = None, *, head: bool = True) -> Session:
-        """Return a session on a new branch that shares everything before a message with this one, by its id.
+        """Return a session on a new branch that shares everything before the message of this id; all of it for None.
 
-        None: everything. Nothing is copied, nothing is summarised, and what the provider has cached still holds. With
-        `head` the conversation is resumed on the branch from now on; a question aside has False. Close it by itself.
+        Nothing is copied, nothing is summarised, and the provider's cached prefix still holds. With `head` the new
+        branch is the one that is resumed; pass False for a side question. The fork has to be closed by itself.
         """
         return self._begun(self._open_fork(before, head=head), self.engine)
 
-    def _open_fork(self, before: str | None = None, *, head: bool = True) -> Opened:
-        """Make a branch, and return what a session on it is made of; its engine is not started yet."""
+    def _open_fork(self, before: str | None = None, *, head: bool = True) -> OpenedSession:
+        """Make a branch and open it; its engine's session is not started yet."""
         check_texts(before=before)
         self._opened.forkable()
         self._break_off()
         conversation = self._open_conversation
         conversation.persistence.flush(conversation.window)
-        if self.unstored or conversation.persistence.withdrawn:
+        if self.unstored or conversation.persistence.undone:
             raise StoreError("the conversation is not stored at the moment, so it cannot be forked.")
         return self._opened.on_branch(self.store.fork(self.id, before=before, head=head, **conversation.branch.here))
 
     @classmethod
-    def _begun(cls, opened: Opened, parent: ContextEngine | None = None) -> Session:
+    def _begun(cls, opened: OpenedSession, parent: ContextEngine | None = None) -> Session:
+        """Return a session whose engine is started; `parent` is the engine that it was forked from."""
         session = cls(opened)
         session._begin(opened.system)
         if parent is not None:
@@ -288,7 +298,7 @@ class Session:
         return self._conversation.branch.number or ROOT
 
     def pin(self, message_id: str, *, pinned: bool = True) -> None:
-        """Let a message survive every fold word by word, or no longer.
+        """Keep a message verbatim in the window at every fold, or no longer.
 
         One that is folded comes back with the next fold. Calls of tools and their results cannot be pinned.
         """
@@ -301,14 +311,14 @@ class Session:
         self.store.pin(self.id, message_id, owner=owner, pinned=pinned)
 
     def reset(self, session_id: str | None = None) -> str:
-        """End this conversation properly and begin another with the same engine; returns its name."""
+        """End this conversation and begin another with the same engine; returns its name."""
         check_texts(session_id=session_id)
         self._break_off()
         conversation = self._open_conversation
         conversation.end()
         conversation.attempt(conversation.engine.reset)
         self._conversation = self._opened.another(session_id)
-        self._anthropic = AnthropicRequests() if self._conversation.dialect == "anthropic" else None
+        self._converter = converter_of(self._conversation.dialect)
         self._begin(self._opened.system)
         return self.id
 
@@ -337,14 +347,14 @@ class Session:
         )
 
     def close(self) -> None:
-        """End the conversation properly; opened again under its name, it goes on where it was."""
+        """End the session; opened again under its name, the conversation continues where it was."""
         if self._closed:
             return
         self._break_off()
         self._conversation.end()
         self._read_journal()
         self._closed = True
-        unstored, undone = self.unstored, bool(self._conversation.persistence.withdrawn)
+        unstored, undone = self.unstored, bool(self._conversation.persistence.undone)
         self._opened.close()
         if unstored or undone:
             what = f"{unstored} message(s)" if unstored else "an undo"
@@ -361,26 +371,26 @@ class Session:
     def _begin(self, system: str | None) -> None:
         self._conversation.begin(introduced=self._opened.introduced)
         self._opened.introduced = True
-        self._tell_notices()
+        self._emit_notices()
         if system is not None:
             self._conversation.set_system_prompt(system)
 
     def _read_journal(self) -> None:
-        """Bring the accounts to what the journal says; while the store cannot be used, they stay as they were added."""
+        """Update the accounts from the journal; if the store cannot be used, they stay as they are."""
         if self._closed:
             return
         accounts, owner = self._conversation.accounts, self._conversation.branch.owner
         with suppress(StoreError):
-            rows = self.store.requests(self.id, owner=owner, after=accounts.number)
-            accounts.catch_up(rows, self._conversation.unwritten())
+            rows = self.store.journal(self.id, owner=owner, after=accounts.number)
+            accounts.catch_up(rows, self._conversation.unwritten_rows())
 
-    def _tell_notices(self) -> None:
+    def _emit_notices(self) -> None:
         for text in self._opened.notices:
             self._conversation.notice(text)
         self._opened.notices = []
 
     def record_stream(self, reading: Stream, *, complete: bool) -> None:
-        """Record a streamed answer as far as it came, once; for whoever reads the chunks himself."""
+        """Record a streamed answer as far as it came, once; for a caller that reads the chunks itself."""
         was_read, held = self._reading is reading, self._held
         if was_read:
             self._reading, self._held = None, []
@@ -399,16 +409,9 @@ class Session:
         return self._reading
 
     def _break_off(self) -> None:
-        """Record a streamed answer that nobody reads any more, before something else takes its place."""
+        """Record a streamed answer that is no longer read, before something else takes its place."""
         if self._reading is not None:
             self.record_stream(self._reading, complete=False)
-
-    def _in_openai_format(self, messages: Iterable[Message]) -> Iterator[Message]:
-        for message in messages:
-            if _has_blocks(message):
-                yield from from_anthropic({"messages": [message]})
-            else:
-                yield message
 
     @property
     def _open_conversation(self) -> Conversation:
@@ -416,13 +419,6 @@ class Session:
         if self._closed:
             raise SessionError(f"the session {self.id!r} is closed: open it again with Session.open({self.id!r}).")
         return self._conversation
-
-
-def _has_blocks(message: Any) -> bool:
-    """Tell whether a message is in Anthropic's format where the two differ."""
-    content = message.get("content") if isinstance(message, dict) else None
-    kinds = {part.get("type") for part in content if isinstance(part, dict)} if isinstance(content, list) else set()
-    return not kinds.isdisjoint({"tool_use", "tool_result"})
 
 
 def _parts(conversation: Conversation) -> Parts:

@@ -3,10 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, cast
 
 from leporello.errors import MalformedAnswerError
-from leporello.session.answers import INCOMPLETE, Answered, message_of_blocks, plain, usage_of, without_nothing
+from leporello.session.answers import (
+    INCOMPLETE,
+    ModelAnswer,
+    as_dict,
+    from_response,
+    message_of_blocks,
+    usage_of,
+    without_empty_fields,
+)
+from leporello.session.responses_stream import ERROR, ResponsesStream
 
 if TYPE_CHECKING:
     from leporello.messages import Message
@@ -18,11 +28,12 @@ _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
 class Stream:
-    """An answer that is still coming, in either dialect."""
+    """An answer that is still coming, in any dialect."""
 
     def __init__(self) -> None:
         self._openai = _OpenAIStream()
         self._anthropic = _AnthropicStream()
+        self._responses = ResponsesStream()
         self._strange: Any = None
         self.recorded = False
         """Whether the answer is in the conversation already."""
@@ -36,33 +47,47 @@ class Stream:
         if kind == "chunk":
             self.take(_field(chunk, "chunk"))
         elif kind in _EVENTS:
-            self._anthropic.take(plain(chunk))
+            self._anthropic.take(as_dict(chunk))
+        elif isinstance(kind, str) and (kind.startswith("response.") or (kind == ERROR and self._responses.begun)):
+            self._responses.take(as_dict(chunk))
         elif _field(chunk, "choices") is not None:
-            self._openai.take(plain(chunk))
+            self._openai.take(as_dict(chunk))
         elif not isinstance(kind, str):
             self._strange = chunk
 
     @property
     def is_finished(self) -> bool:
         """Whether all of the answer has come; a count may follow."""
-        return bool(self._anthropic.finish or self._openai.finish)
+        return bool(self._anthropic.finish or self._openai.finish or self._responses.ended)
 
-    def answer(self, *, complete: bool) -> Answered | None:
-        """Return the answer as far as it came; None when nothing came."""
+    def answer(self, *, complete: bool) -> ModelAnswer | None:
+        """Return the answer as far as it came; None when nothing came. A response that failed raises its error."""
+        if self._responses.begun:
+            return _of_response(self._responses, complete=complete)
         if complete and self._strange is not None and not self._openai.begun and not self._anthropic.begun:
             raise MalformedAnswerError(
-                "this is no stream of an answer: pass what chat.completions.create() or messages.create() returns with "
-                f"stream=True; it holds {type(self._strange).__name__} {self._strange!r:.60}"
+                "this is no stream of an answer: pass what chat.completions.create(), messages.create() or "
+                "responses.create() returns with stream=True; "
+                f"it holds {type(self._strange).__name__} {self._strange!r:.60}"
             )
         reading: _OpenAIStream | _AnthropicStream = self._anthropic if self._anthropic.begun else self._openai
         message = reading.message()
         if message is None:
             return None
         if not complete or not reading.finish:
-            message = {**message, INCOMPLETE: True}
-        return Answered(
+            message = cast("Message", {**message, INCOMPLETE: True})
+        return ModelAnswer(
             message=message, usage=usage_of(reading.usage), model=reading.model, finish=reading.finish, id=reading.id
         )
+
+
+def _of_response(stream: ResponsesStream, *, complete: bool) -> ModelAnswer | None:
+    whole = stream.whole()
+    if whole is None:
+        return None
+    answer = from_response(whole)
+    broke_off = not (complete and stream.ended)
+    return replace(answer, message=cast("Message", {**answer.message, INCOMPLETE: True})) if broke_off else answer
 
 
 class _OpenAIStream:
@@ -126,7 +151,7 @@ class _OpenAIStream:
             fields["tool_calls"] = [{**call, "function": dict(call["function"])} for call in self._calls]
         if not fields and not self.finish:
             return None
-        return without_nothing({"content": texts.get("content") if not self._calls else None, **fields})
+        return without_empty_fields({"content": texts.get("content") if not self._calls else None, **fields})
 
 
 class _AnthropicStream:

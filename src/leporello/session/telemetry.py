@@ -1,7 +1,7 @@
 """OpenTelemetry spans with the GenAI attribute names, when OpenTelemetry is installed; else nothing.
 
 Spans hold names, counts and times, never what was said; names and errors pass the redactor. Without an OpenTelemetry
-SDK that somebody set up, they go nowhere.
+SDK they go nowhere.
 """
 
 from __future__ import annotations

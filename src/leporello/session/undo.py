@@ -1,4 +1,4 @@
-"""Taking back what was said: the conversation goes on on a fork before it, and the branch that is left keeps it."""
+"""Undo: the conversation goes on from a fork before the newest message of the user; the old branch is kept."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from leporello.messages import copied, is_system
 from leporello.session.accounts import UNDO
-from leporello.store import Request
+from leporello.store import JournalRow
 
 if TYPE_CHECKING:
     from leporello.messages import Message
@@ -14,42 +14,31 @@ if TYPE_CHECKING:
 
 
 def undo(conversation: Conversation) -> list[Message]:
-    """Take back the newest message of the user and everything after it; returns what was taken back."""
+    """Remove the newest message of the user and everything after it from the window; returns the removed messages."""
     window, persistence = conversation.window, conversation.persistence
     at = window.newest_user()
     if at is None:
         return []
     if _may_be_folded(conversation, at):
-        conversation.notice("the store is away: nothing more is taken back until it is there again")
+        conversation.notice("the store cannot be used: nothing more is undone until it can")
         return []
     removed = window.entries[at:]
     said = [one for entry in removed for one in entry.sources]
     newest = persistence.newest_said()
     conversation.change(at, [], UNDO)
-    conversation.sent, conversation.recovered = None, False
-    persistence.withdraw(said[0], newest or said[-1])
-    if persistence.withdrawn:
+    conversation.pending, conversation.recovered = None, False
+    persistence.undo(said[0], newest or said[-1])
+    if persistence.undone:
         window.extend(persistence.unstored_turn(window))
     else:
-        conversation.follow(persistence.load(), UNDO)
-    persistence.write(window, len(window), Request(reason=UNDO, keep=0, added=()))
+        conversation.reload(persistence.load(), UNDO)
+    persistence.write(window, len(window), JournalRow(reason=UNDO, keep=0, added=()))
     return [copied(entry.message) for entry in removed]
 
 
-def retract_answer(conversation: Conversation) -> None:
-    """Take back the newest answer, not what it answers."""
-    window, persistence = conversation.window, conversation.persistence
-    persistence.flush(window)
-    at = len(window) - 1
-    said = window.entries[at].sources
-    conversation.change(at, [], UNDO)
-    persistence.withdraw(said[0], said[-1])
-    persistence.write(window, at, Request(reason=UNDO, keep=0, added=()))
-
-
 def _may_be_folded(conversation: Conversation, at: int) -> bool:
-    """Tell whether, after an undo without the store, a newer message of the user than this one may be folded."""
+    """Tell whether a newer message of the user may be folded, after an undo that the store does not have yet."""
     persistence, entries = conversation.persistence, conversation.window.entries
     written = any(not entry.sources and not is_system(entry.message) for entry in entries)
-    unstored = any(one in persistence.waiting for one in entries[at].sources)
-    return bool(persistence.withdrawn) and written and not unstored
+    unstored = any(one in persistence.unstored for one in entries[at].sources)
+    return bool(persistence.undone) and written and not unstored

@@ -1,9 +1,9 @@
-"""The window as the session holds it: one entry per message, with how the store knows it and what it weighs."""
+"""The window: one entry per message, with its tokens and the stored messages behind it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from leporello.messages import leading_systems, role_of, text_of, without_private
 from leporello.messages.fixed import FIXED_TEXTS
@@ -20,9 +20,10 @@ NOT_SENT = frozenset({"timestamp", "annotations"})  # fields that are kept, but 
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class Source:
-    """A message that somebody said, and its id once it is stored; `prompt` when it replaces the system prompt.
+    """A message as the caller or the provider gave it, and its id once it is stored.
 
-    `known` are the hashes by which a client's history up to it is recognised.
+    `prompt` is set when it replaces the system prompt; `known` are the hashes by which the gateway recognises a history
+    that ends with it.
     """
 
     message: Message
@@ -35,10 +36,9 @@ class Source:
 class Entry:
     """One message of the window.
 
-    `message` is what the engine sees, `wire` the same as it goes to the provider: without private keys, cache markers
-    and fields that providers do not take. `sources` are the messages that
-    it shows: usually one, several when a repair joined them, none when an engine or a repair wrote it. `stored_as` is
-    how the store's window writes an entry that was read from there or proposed.
+    `message` is for the engine, `wire` for the provider: without private keys, cache markers and fields that providers
+    do not take. `sources` are the messages behind it: usually one, several when a repair joined them, none when an
+    engine or a repair wrote it. `stored_as` are its items in the store's window, if it was loaded or proposed.
     """
 
     message: Message
@@ -49,41 +49,41 @@ class Entry:
 
     @property
     def role(self) -> str:
-        """Who speaks."""
+        """The role of the message."""
         return role_of(self.message)
 
     @property
     def id(self) -> str | None:
-        """The stored message that this entry shows."""
+        """The id of the first message behind this entry."""
         return self.sources[0].id if self.sources else None
 
     @property
     def source_ids(self) -> tuple[str | None, ...]:
-        """The stored messages that this entry stands for; None is one that waits for the store."""
+        """The ids of the messages behind this entry; None for one that is not stored yet."""
         return tuple(one.id for one in self.sources)
 
     @property
     def source_messages(self) -> list[Message]:
-        """The messages that this entry shows, as they were said."""
+        """The messages behind this entry, as they were given."""
         return [one.message for one in self.sources]
 
     @property
     def is_user(self) -> bool:
-        """Whether a user really said this."""
+        """Whether this is a message of the user, and not one that an engine or a repair wrote."""
         return bool(self.sources) and self.role == "user"
 
     @property
     def is_block(self) -> bool:
-        """Whether this shows nodes of an engine that keeps its summaries in the store."""
+        """Whether this shows nodes of the lossless engine."""
         return bool(self.stored_as) and "n" in self.stored_as[0]
 
     @property
     def is_summary(self) -> bool:
-        """Whether an engine wrote this, and not a repair one of its fixed lines."""
+        """Whether an engine wrote this; a repair writes only its fixed texts."""
         return not self.sources and text_of(self.message) not in FIXED_TEXTS
 
     def items(self) -> tuple[WindowItem, ...]:
-        """Return how the store's window writes this entry."""
+        """Return the items of this entry in the store's window."""
         if self.stored_as:
             return self.stored_as
         if not self.sources:
@@ -91,8 +91,11 @@ class Entry:
             item: WindowItem = {"t": self.message.get("content"), "role": self.role}
             return (item if bare else {**item, "as": self.message},)
         first, *others = self.sources
-        shown: WindowItem = {"m": first.id} if self.message is first.message else {"m": first.id, "as": self.message}
-        return (shown, *({"m": other.id, "as": None} for other in others))
+        shown: WindowItem = {"m": cast("str", first.id)}  # only what is stored is written
+        if self.message is not first.message:
+            shown["as"] = self.message
+        hidden: list[WindowItem] = [{"m": cast("str", other.id), "as": None} for other in others]
+        return (shown, *hidden)
 
 
 def entry_of(message: Message, *, sources: Sequence[Source] = (), stored_as: Iterable[WindowItem] = ()) -> Entry:
@@ -105,7 +108,7 @@ def entry_of(message: Message, *, sources: Sequence[Source] = (), stored_as: Ite
 
 
 class Window:
-    """The entries in order, with their messages and their weight at hand: what a turn costs does not grow with them."""
+    """The entries in order, with lists of their messages and tokens, which are not made anew for each turn."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
         self.entries: list[Entry] = []
@@ -114,8 +117,8 @@ class Window:
         self.weights: list[int] = []
         self.tokens = 0
         self.rewritten = 0
-        """The first entry that was replaced since the last request was made; whoever makes it sets it to the end."""
-        self._shown: list[Message] = []
+        """The first index that was replaced since the last request; the next request sets it to the end."""
+        self._engine_messages: list[Message] = []
         self.extend(entries)
 
     def __len__(self) -> int:
@@ -134,33 +137,33 @@ class Window:
             self.tokens += entry.tokens
 
     def replace(self, start: int, entries: Sequence[Entry], first: int) -> None:
-        """Put other entries in the place of those from `start` on; up to `first` they say the same as before."""
+        """Replace the entries from `start` on; those before `first` have the same content as before."""
         self.rewritten = min(self.rewritten, first)
         if start:
-            del self._shown[start:]
+            del self._engine_messages[start:]
         else:
-            self._shown = []
+            self._engine_messages = []
         self.tokens -= self.tokens_from(start)
         del self.entries[start:], self.messages[start:], self.wire[start:], self.weights[start:]
         self.extend(entries)
 
-    def shown(self, copy: Callable[[Message], Message]) -> list[Message]:
-        """Return the live list for the engine: of copies, so that what is done to it does not reach the window."""
-        known = len(self._shown)
+    def engine_messages(self, copy: Callable[[Message], Message]) -> list[Message]:
+        """Return a list of copies for the engine, which is kept from call to call."""
+        known = len(self._engine_messages)
         if known > len(self.messages):
-            self._shown = [copy(message) for message in self.messages]
+            self._engine_messages = [copy(message) for message in self.messages]
         elif known < len(self.messages):
-            self._shown += [copy(message) for message in self.messages[known:]]
-        return self._shown
+            self._engine_messages += [copy(message) for message in self.messages[known:]]
+        return self._engine_messages
 
     def tokens_from(self, start: int) -> int:
-        """Return the weight of the entries from a place on."""
+        """Return the tokens of the entries from an index on."""
         return sum(self.weights[start:])
 
     def newest_user(self) -> int | None:
-        """Return the place of the newest message that a user really said."""
+        """Return the index of the newest message of the user."""
         return next((at for at in range(len(self.entries) - 1, -1, -1) if self.entries[at].is_user), None)
 
     def systems(self) -> int:
-        """Return how many system messages stand at the front."""
+        """Return the number of leading system messages."""
         return leading_systems(self.messages)

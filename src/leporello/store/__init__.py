@@ -2,7 +2,7 @@
 
 from leporello.store.address import open_store
 from leporello.store.branch import Branch, Proposal
-from leporello.store.protocol import Store
+from leporello.store.protocol import MaintenanceStore, NodeStore, SearchStore, Store, TranscriptStore
 from leporello.store.records import (
     FOLD,
     ROOT,
@@ -14,16 +14,19 @@ from leporello.store.records import (
     Cover,
     Deletion,
     Finding,
+    Hit,
     Ingested,
     Job,
+    JournalRow,
     KnownPlace,
     Node,
     PurgeStatus,
-    Request,
     Revision,
     SearchFilter,
+    SearchResult,
+    Sort,
     Stored,
-    Window,
+    StoredWindow,
     WindowItem,
 )
 
@@ -39,18 +42,25 @@ __all__ = [
     "Cover",
     "Deletion",
     "Finding",
+    "Hit",
     "Ingested",
     "Job",
+    "JournalRow",
     "KnownPlace",
+    "MaintenanceStore",
     "Node",
+    "NodeStore",
     "Proposal",
     "PurgeStatus",
-    "Request",
     "Revision",
     "SearchFilter",
+    "SearchResult",
+    "SearchStore",
+    "Sort",
     "Store",
     "Stored",
-    "Window",
+    "StoredWindow",
+    "TranscriptStore",
     "WindowItem",
     "open_store",
 ]

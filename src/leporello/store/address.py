@@ -40,14 +40,22 @@ def open_store(
     if scheme == "sqlite":
         return _from_url(where, clock)
     if scheme in _POSTGRES:
+        return _postgres(where, clock)
+    if scheme:
+        raise StoreError(f"'{scheme}' is not a kind of store.", place=_without_secrets(where), hint=f"Use {_KNOWN}.")
+    return SQLiteStore(_file(where), clock=clock)
+
+
+def _postgres(where: str, clock: Callable[[], float]) -> Store:
+    try:
+        from leporello.store.postgres import PostgresStore
+    except ImportError as error:
         raise StoreError(
             "PostgreSQL needs the extra 'postgres', which this installation does not have.",
             place=_without_secrets(where),
             hint="Install leporello[postgres], or use a SQLite file.",
-        )
-    if scheme:
-        raise StoreError(f"'{scheme}' is not a kind of store.", place=_without_secrets(where), hint=f"Use {_KNOWN}.")
-    return SQLiteStore(_file(where), clock=clock)
+        ) from error
+    return PostgresStore(where, clock=clock)
 
 
 def _home() -> Path:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from leporello.store.records import Request, Window
+from leporello.store.records import JournalRow, StoredWindow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +25,7 @@ class Proposal:
     `used` are those of the nodes that were only prepared until now.
     """
 
-    window: Window
+    window: StoredWindow
     nodes: tuple[Node, ...]
     used: tuple[str, ...]
 
@@ -39,12 +39,12 @@ class _WindowNodes:
     nodes: list[Node]
     superseded: int | None = None
 
-    def stands_in(self, window: Window) -> bool:
+    def stands_in(self, window: StoredWindow) -> bool:
         """Tell whether these nodes are still those behind the window."""
         return (self.version, self.tops) == (window.version, tops_of(window))
 
 
-def tops_of(window: Window) -> tuple[str, ...]:
+def tops_of(window: StoredWindow) -> tuple[str, ...]:
     """Return the nodes that stand in a window, oldest first."""
     return tuple(item["n"] for item in window.items if "n" in item)
 
@@ -96,20 +96,40 @@ class Branch:
         """Fetch messages by id."""
         return self.store.get([i for i in ids if i is not None], **self.here)
 
-    def messages(self, **options: Any) -> Iterator[Stored]:
-        """Read the messages on the path, with the options of `Store.messages`."""
-        return self.store.messages(self.conversation, **options, **self.here)
+    def messages(
+        self,
+        *,
+        first: int | None = None,
+        last: int | None = None,
+        superseded: bool = False,
+        system: bool = False,
+        newest_first: bool = False,
+    ) -> Iterator[Stored]:
+        """Read the messages on the path; see `Store.messages`."""
+        return self.store.messages(
+            self.conversation,
+            first=first,
+            last=last,
+            superseded=superseded,
+            system=system,
+            newest_first=newest_first,
+            **self.here,
+        )
 
-    def window(self) -> Window:
+    def window(self) -> StoredWindow:
         """Return the window as it was committed last, with what was journalled since."""
         return self.store.window(self.conversation, **self.here)
 
-    def nodes(self, window: Window) -> list[Node]:
+    def nodes(self, window: StoredWindow) -> list[Node]:
         """Return the nodes behind a window, which change only together with it."""
         if self._nodes is None or not self._nodes.stands_in(window):
             nodes = self.store.nodes(self.conversation, **self.here)
             self._nodes = _WindowNodes(version=window.version, tops=tops_of(window), nodes=nodes)
         return self._nodes.nodes
+
+    def node(self, id_: str) -> Node | None:
+        """Return one node by its id."""
+        return self.store.node(id_, owner=self.owner)
 
     def prepared_nodes(self) -> list[Node]:
         """Return the nodes that no window has used yet."""
@@ -128,11 +148,11 @@ class Branch:
     def note_cost(self, reason: str, usage: Mapping[str, Any], cost_usd: float | None) -> None:
         """Note in the journal what a model was paid beside the conversation; the window stays as it is."""
         here = len(self.window().items)
-        row = Request(reason=reason, keep=here, added=(), usage=dict(usage), cost_usd=cost_usd)
+        row = JournalRow(reason=reason, keep=here, added=(), usage=dict(usage), cost_usd=cost_usd)
         self.store.record_request(self.conversation, row, **self.here)
 
     def propose(self, proposal: Proposal) -> None:
-        """Propose a window: whoever writes the conversation commits or drops it."""
+        """Propose a window: the writer of the conversation commits or drops it."""
         self._proposal = proposal
 
     def take_proposal(self) -> Proposal | None:
@@ -140,7 +160,7 @@ class Branch:
         proposal, self._proposal = self._proposal, None
         return proposal
 
-    def commit(self, proposal: Proposal, request: Request) -> None:
+    def commit(self, proposal: Proposal, request: JournalRow) -> None:
         """Write the window, the nodes and the row of the journal at once; for the writer of the conversation.
 
         Raises `StaleWindowError` when the window was replaced since the proposal was made.

@@ -32,7 +32,7 @@ HASH_SIZE: Final = 16
 
 _ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False, check_circular=False)
 _WIDE_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False, check_circular=False)
-_ESCAPES_WORTH_WRITING_OUT = 12  # an escape of six bytes per so many bytes
+_ESCAPES_WORTH_WRITING_OUT = 12  # bytes of text per escape of six bytes
 _PACKED = b"\x78"  # how zlib data begins, as earlier versions wrote it; a JSON object begins with a brace
 
 _ESCAPED_SURROGATE = b"\\ud"

@@ -1,5 +1,9 @@
 """What a store can do, whatever database is behind it.
 
+`Store` is everything. It is put together from what its readers need: a host the transcript, an engine that folds into
+nodes those, a search its own, the commands that look after a store the maintenance. A function that needs one of them
+says so in its signature.
+
 All methods are safe to call from any thread and from several processes. Times are seconds since the epoch, from the
 injected clock.
 """
@@ -22,25 +26,30 @@ if TYPE_CHECKING:
         Finding,
         Ingested,
         Job,
+        JournalRow,
         KnownPlace,
         Level,
         Node,
         PurgeStatus,
-        Request,
         Revision,
         SearchFilter,
+        SearchResult,
+        Sort,
         Stored,
-        Window,
+        StoredWindow,
         WindowItem,
     )
 
 
-class Store(Protocol):
-    """A place where conversations are kept."""
+class TranscriptStore(Protocol):
+    """Conversations, their branches and messages, what the model saw of them, and who may write."""
 
     @property
     def url(self) -> str:
         """Where it is, without secrets."""
+
+    def close(self) -> None:
+        """Give back connections."""
 
     # conversations
 
@@ -78,10 +87,11 @@ class Store(Protocol):
         None: everything. Nothing is copied. With `head` the conversation is resumed on it from now on.
         """
 
-    def begin_root(self, conversation: str, *, owner: str = "") -> int:
-        """Make a branch that shares nothing with the others, and return its number; it is the head from now on.
+    def begin_root(self, conversation: str, *, owner: str = "", head: bool = True) -> int:
+        """Make a branch that shares nothing with the others, and return its number.
 
-        In a conversation in which nothing was said that is its first branch.
+        In a conversation in which nothing was said that is its first branch. With `head` the conversation is resumed on
+        it from now on.
         """
 
     def head(self, conversation: str, *, owner: str = "") -> int:
@@ -105,7 +115,7 @@ class Store(Protocol):
         *,
         owner: str = "",
         branch: int | None = None,
-        request: Request | None = None,
+        request: JournalRow | None = None,
         prompt: bool = False,
         behind: str | None = None,
         known: Mapping[int, Sequence[bytes]] | None = None,
@@ -115,7 +125,8 @@ class Store(Protocol):
         `request` is the row of the journal that they answer: it is written together with them, or not at all. With
         `prompt` they are the system prompt from now on; else only system messages that nothing precedes belong to it.
         `known` has the hashes by which a client's history up to a message is recognised, by its index. With `behind`
-        the branch must end with that message, else `StaleTipError` is raised.
+        the branch must end with that message, else `StaleTipError` is raised. The branch becomes the head when a
+        user goes on behind an answer on it.
         """
 
     def revise(
@@ -203,7 +214,67 @@ class Store(Protocol):
         That is the question, and the calls of these tools since then with their results. Empty when none waits.
         """
 
-    # the DAG
+    # windows and the journal
+
+    def window(self, conversation: str, *, owner: str = "", branch: int | None = None) -> StoredWindow:
+        """Return the current window of a branch."""
+
+    def window_at(self, conversation: str, number: int, *, owner: str = "") -> tuple[WindowItem, ...]:
+        """Return the window as it was after the journal row with this number, on the branch of that row."""
+
+    def save_window(
+        self,
+        conversation: str,
+        window: StoredWindow,
+        request: JournalRow,
+        *,
+        owner: str = "",
+        branch: int | None = None,
+        used: Sequence[str] = (),
+    ) -> StoredWindow:
+        """Replace the window of a branch, write the journal row and take the nodes from the prepared ones, all at once.
+
+        The row's `keep` and `added` are worked out from the two windows. Raises `StaleWindowError` when the window has
+        another version than `window.version`.
+        """
+
+    def record_request(
+        self, conversation: str, request: JournalRow, *, owner: str = "", branch: int | None = None
+    ) -> int:
+        """Write a journal row for a request that only added to the window's end; its version stays."""
+
+    def journal(
+        self,
+        conversation: str,
+        *,
+        owner: str = "",
+        reason: str | None = None,
+        last: int | None = None,
+        after: int = 0,
+        upto: int | None = None,
+        branch: int | None = None,
+    ) -> list[JournalRow]:
+        """Return journal rows, oldest first: the newest `last` of those behind number `after`, up to number `upto`.
+
+        Without a branch, of all of them.
+        """
+
+    def spent(self, conversation: str, reasons: Sequence[str], *, owner: str = "") -> tuple[float, int]:
+        """Add up the cost of journal rows with these reasons; returns it, and how many rows have none."""
+
+    # leases
+
+    def acquire(
+        self, conversation: str, token: str, *, seconds: float, owner: str = "", branch: int | None = None
+    ) -> bool:
+        """Take or prolong the lease of a branch."""
+
+    def release(self, conversation: str, token: str, *, owner: str = "", branch: int | None = None) -> None:
+        """Give the lease back."""
+
+
+class NodeStore(Protocol):
+    """The summaries of an engine that keeps them in a DAG, the artifact trail, and work for later."""
 
     def add_nodes(self, conversation: str, nodes: Sequence[Node], *, owner: str = "") -> list[Node]:
         """Keep prepared nodes; returns them with their ids."""
@@ -229,51 +300,6 @@ class Store(Protocol):
     def covering(self, ids: Sequence[str], *, owner: str = "", branch: int | None = None) -> dict[str, str]:
         """Map message ids to the id of the leaf that covers each on a branch; those in no leaf are left out."""
 
-    # windows and the journal
-
-    def window(self, conversation: str, *, owner: str = "", branch: int | None = None) -> Window:
-        """Return the current window of a branch."""
-
-    def window_at(self, conversation: str, number: int, *, owner: str = "") -> tuple[WindowItem, ...]:
-        """Return the window as it was after the journal row with this number, on the branch of that row."""
-
-    def save_window(
-        self,
-        conversation: str,
-        window: Window,
-        request: Request,
-        *,
-        owner: str = "",
-        branch: int | None = None,
-        used: Sequence[str] = (),
-    ) -> Window:
-        """Replace the window of a branch, write the journal row and take the nodes from the prepared ones, all at once.
-
-        The row's `keep` and `added` are worked out from the two windows. Raises `StaleWindowError` when the window has
-        another version than `window.version`.
-        """
-
-    def record_request(self, conversation: str, request: Request, *, owner: str = "", branch: int | None = None) -> int:
-        """Write a journal row for a request that only added to the window's end; its version stays."""
-
-    def requests(
-        self,
-        conversation: str,
-        *,
-        owner: str = "",
-        reason: str | None = None,
-        last: int | None = None,
-        after: int = 0,
-        branch: int | None = None,
-    ) -> list[Request]:
-        """Return journal rows, oldest first: the newest `last` of them, behind the one with the number `after`.
-
-        None: of all branches.
-        """
-
-    def spent(self, conversation: str, reasons: Sequence[str], *, owner: str = "") -> tuple[float, int]:
-        """Add up the cost of journal rows with these reasons; returns it, and how many rows have none."""
-
     # artifacts
 
     def add_artifacts(self, conversation: str, artifacts: Sequence[Artifact], *, owner: str = "") -> None:
@@ -291,15 +317,7 @@ class Store(Protocol):
     ) -> list[tuple[int, Artifact]]:
         """Return artifacts with their row numbers, newest first; `before` continues a list."""
 
-    # who may write, and work for later
-
-    def acquire(
-        self, conversation: str, token: str, *, seconds: float, owner: str = "", branch: int | None = None
-    ) -> bool:
-        """Take or prolong the lease of a branch."""
-
-    def release(self, conversation: str, token: str, *, owner: str = "", branch: int | None = None) -> None:
-        """Give the lease back."""
+    # jobs
 
     def add_job(
         self, conversation: str, kind: str, key: str, payload: dict[str, Any], *, owner: str = "", delay: float = 0.0
@@ -312,7 +330,34 @@ class Store(Protocol):
     def finish_job(self, job: Job, *, retry_in: float | None = None) -> None:
         """Remove a job, or put it back for later."""
 
-    # search
+
+class SearchStore(TranscriptStore, Protocol):
+    """A transcript that can be searched."""
+
+    def search(
+        self,
+        text: str,
+        *,
+        conversation: str | None = None,
+        owner: str = "",
+        role: str | None = None,
+        tool: str | None = None,
+        name: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        without: Sequence[str] = (),
+        limit: int = 10,
+        cursor: str | None = None,
+        sort: Sort = "relevance",
+        regex: bool = False,
+        hide_secrets: bool = True,
+    ) -> SearchResult:
+        """Search the messages of a conversation, or of all that an owner has, and return a page of hits.
+
+        `text` is a query, or with `regex` a regular expression. `role`, `tool` and `name` say whose messages are
+        searched, `since` and `until` from when, `without` has the ids of messages that do not count. `cursor` is that
+        of the page before. With `hide_secrets` no snippet holds a known secret.
+        """
 
     def candidates(
         self,
@@ -334,13 +379,9 @@ class Store(Protocol):
         With `newest`, as it was when that message was the last one.
         """
 
-    def index_backlog(self) -> int:
-        """Return how many messages the index still lacks, at most, because the text preparation has changed."""
 
-    def rebuild_index(self) -> None:
-        """Make the index anew; others may read and write meanwhile."""
-
-    # deletion, export and import
+class MaintenanceStore(Protocol):
+    """Deletion, export and import, backup and proof."""
 
     def delete(
         self,
@@ -355,10 +396,10 @@ class Store(Protocol):
         """Delete a conversation, or a range of its messages by seq, and leave a tombstone."""
 
     def gc(self, *, older_than: float, owner: str | None = None, dry_run: bool = False) -> list[Deletion]:
-        """Delete what is older than so many seconds: whole conversations, and the oldest messages of the others."""
+        """Delete what is older than this many seconds: whole conversations, and the oldest messages of the others."""
 
     def purge(self, *, seconds: float | None = None) -> PurgeStatus:
-        """Purge until nothing is left of what was deleted, or for so many seconds; say how far it came."""
+        """Purge until nothing is left of what was deleted, or until the time is up; return how far it came."""
 
     def purge_status(self) -> PurgeStatus:
         """Say what a purge would still have to do."""
@@ -369,7 +410,7 @@ class Store(Protocol):
     def import_lines(self, lines: Iterable[str], *, conversation: str | None = None, owner: str | None = None) -> str:
         """Read an exported conversation into a new one, completely or not at all; returns its key."""
 
-    # care
+    # checks and copies
 
     def check_chain(self, conversation: str, *, owner: str = "") -> list[Finding]:
         """Prove that a conversation's messages are all there, unchanged and in order, across deletions."""
@@ -383,5 +424,12 @@ class Store(Protocol):
     def backup(self, path: str) -> None:
         """Write a consistent copy while in use."""
 
-    def close(self) -> None:
-        """Give back connections."""
+    def index_backlog(self) -> int:
+        """Return how many messages the index still lacks, at most, because the text preparation has changed."""
+
+    def rebuild_index(self) -> None:
+        """Make the index anew; others may read and write meanwhile."""
+
+
+class Store(SearchStore, NodeStore, MaintenanceStore, Protocol):
+    """A place where conversations are kept."""

@@ -6,7 +6,7 @@ Times are seconds since the epoch, from the injected clock.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
 if TYPE_CHECKING:
     from leporello.messages import Message
@@ -17,8 +17,15 @@ ROOT: Final = 1
 FOLD: Final = "fold"
 """The reason of a journal row that is a compaction."""
 
-WindowItem: TypeAlias = dict[str, Any]
-"""{"m": message id} | {"n": node id} | {"t": text, "role": role}
+Sort: TypeAlias = Literal["relevance", "recency"]
+"""The order of hits."""
+
+WindowItem = TypedDict(
+    "WindowItem",
+    {"m": str, "n": str, "t": Any, "role": str, "as": "Message | None", "folded": bool},
+    total=False,
+)
+"""An entry of a window: {"m": message id}, {"n": node id} or {"t": text, "role": role}.
 
 "as" is a message as it is shown, None for one that the item before stands for; "folded" marks one that is not shown.
 """
@@ -142,7 +149,7 @@ class Covered:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
+class StoredWindow:
     """The window of a branch: its version, its items in order, and up to which place something else stands for it."""
 
     version: int = 0
@@ -151,10 +158,11 @@ class Window:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
-    """A row of the journal: one request to the model, or one compaction."""
+class JournalRow:
+    """A row of the journal: one request to the model, or one compaction; `number` and `branch` are set by the store."""
 
     number: int = 0
+    branch: int = ROOT
     time: float = 0.0
     reason: str
     keep: int
@@ -210,6 +218,13 @@ class ConversationInfo:
     updated: float
     ended: float | None
     meta: dict[str, Any]
+
+    @property
+    def replaces(self) -> dict[int, int]:
+        """Which roots go on in the place of which other branches, because a client had summed those up by itself."""
+        noted = self.meta.get("replaces")
+        pairs = noted.items() if isinstance(noted, dict) else ()
+        return {int(root): branch for root, branch in pairs if root.isdecimal() and isinstance(branch, int)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -278,6 +293,34 @@ class SearchFilter:
     superseded: bool = False
     without: tuple[str, ...] = ()
     """Ids of messages that do not count."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hit:
+    """A message that was found; `rank` counts from 1 over all pages, `snippet` is what stands around the find.
+
+    `other_branch` is the branch it was said on when it is not on the path of the head: taken back, or said beside it.
+    """
+
+    id: str
+    conversation: str
+    seq: int
+    other_branch: int
+    rank: int
+    role: str
+    name: str
+    time: float
+    snippet: str
+    score: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchResult:
+    """A page of hits; `cursor` leads to the next one. Not `complete`: a limit left out hits that no later page has."""
+
+    hits: tuple[Hit, ...] = ()
+    complete: bool = True
+    cursor: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from leporello.summary.place import ACKNOWLEDGEMENT, summary_block
+from leporello.summary.placement import ACKNOWLEDGEMENT, summary_block
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""A model behind bounds: so many calls, so much time, one retry, and an account of what was used."""
+"""A model behind bounds of calls and time, with one retry, and an account of what was used."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ASSUMED_WINDOW = 32_768
-"""The window of a model when nobody knows it: small enough for nearly every model that is served today."""
+"""The window of an unknown model: small enough for nearly every model that is served today."""
 
 MIN_WINDOW = 2_048
 LONGEST_WAIT = 10.0
@@ -32,7 +32,7 @@ LONGEST_WAIT = 10.0
 
 _SHORTEST_CALL = 1.0
 _CAUTIOUS_OUTPUT = 4_096
-_MORE_PATIENCE = 2
+_LARGER_OUTPUT = 2
 _CLIENT_ERRORS = range(400, 500)
 
 
@@ -58,7 +58,7 @@ class Calls:
         self._allowed_seconds = deadline - clock()
         self._timeout = timeout
         self._output_limit: int | None = None
-        self._patience = 1
+        self._output_factor = 1
         self.window = window or llm.context_length or ASSUMED_WINDOW
         self.made = 0
         self.answers = 0
@@ -116,25 +116,25 @@ class Calls:
 
     def _complete(self, messages: list[Message], max_tokens: int) -> Completion:
         self.made += 1
-        allowed = min(self._patient(max_tokens, messages), self._output_limit or sys.maxsize)
+        allowed = min(self._output_tokens(max_tokens, messages), self._output_limit or sys.maxsize)
         timeout = min(self._timeout, self._seconds_left())
         try:
             completion = self._llm.complete(messages, max_tokens=allowed, timeout=timeout)
         except (ModelError, AssertionError):
             raise
         except Exception as error:
-            # A client that somebody else wrote may raise anything, and the conversation must survive it.
+            # A foreign client may raise anything, and the conversation must survive it.
             raise ModelError(redact(f"{type(error).__name__}: {error}"), provider=self._llm.provider) from error
         if not isinstance(getattr(completion, "text", None), str):
             raise MalformedAnswerError(f"{self._llm.model} answered with no text but {type(completion).__name__}")
         self._account(completion)
         return completion
 
-    def _patient(self, max_tokens: int, messages: list[Message]) -> int:
-        """Return how long an answer may be: as asked for, or with more patience as far as the window allows it."""
-        if self._patience == 1:
+    def _output_tokens(self, max_tokens: int, messages: list[Message]) -> int:
+        """Return how long an answer may be: as asked for, or several times as long while the window allows it."""
+        if self._output_factor == 1:
             return max_tokens
-        return min(max_tokens * self._patience, max(max_tokens, self.window - count_messages(messages)))
+        return min(max_tokens * self._output_factor, max(max_tokens, self.window - count_messages(messages)))
 
     def _account(self, completion: Completion) -> None:
         for key, value in normalise_usage(completion.usage).items():
@@ -155,12 +155,12 @@ class Calls:
         return True
 
     def _asks_differently(self, error: OutputLimitError, max_tokens: int) -> bool:
-        """Ask for less when the provider refuses so much, for more when all of it went into thinking; each once."""
+        """Ask for a shorter answer when the provider refuses its length, for a longer one after thinking used it up."""
         if error.status in _CLIENT_ERRORS and self._output_limit is None:
             self._output_limit = min(_CAUTIOUS_OUTPUT, max_tokens // 2)
             return True
-        if error.status not in _CLIENT_ERRORS and self._patience == 1:
-            self._patience = _MORE_PATIENCE
+        if error.status not in _CLIENT_ERRORS and self._output_factor == 1:
+            self._output_factor = _LARGER_OUTPUT
             return True
         return False
 

@@ -135,7 +135,7 @@ def _turns(pieces: list[_Piece], limit: int | None) -> list[Turn]:
 
 
 def sizes(turns: Sequence[Turn]) -> list[int]:
-    """Return the tokens of each turn, with what it takes to join it to the next; no sum of them is too low."""
+    """Return the tokens of each turn and of the line break behind it; no sum of them is too low."""
     return [count_text(turn.text) + _JOINT for turn in turns]
 
 

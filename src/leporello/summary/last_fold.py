@@ -2,8 +2,8 @@
 
 A host must go on with the list that `compress()` returns. One that keeps its own list instead hands over everything
 again at the next request, and a fold from scratch would be due every time. So the engine remembers what its last fold
-replaced: where a list still begins with that, the fold takes its place without being made anew, and the brake decides
-about the shorter list as if the host had used it.
+replaced: where a list still begins with that, the fold takes its place without being made anew, and whether the
+shorter list is folded again is decided as if the host had used it.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class LastFold:
         force: bool,
         memory_context: str,
     ) -> list[Message]:
-        """Return the shorter list, folded once more where the brake or a person says so.
+        """Return the shorter list, folded once more when that is due or a person asked for it.
 
         `asked_about` is the size of the request that the engine was asked about last.
         """

@@ -26,7 +26,7 @@ _TYPICAL_NOTE: Final = "lcm_expand m0000"  # most calls do not fail, and to look
 _LONGEST_OUTCOME: Final = 80
 _LONGEST_ERROR: Final = 140
 MOST_MASKED: Final = 0.25
-"""The share of what stands before the tail that a zone may take: of a short history a part is folded in any case."""
+"""The share of what stands before the tail that a zone may stand for."""
 
 
 def is_long_output(message: Message) -> bool:
@@ -77,11 +77,17 @@ def _is_masked(message: Message) -> bool:
 
 
 def zone_start(messages: Sequence[Message], end: int, budget: int, size: Callable[[Message], int]) -> int:
-    """Return where the zone before `end` begins: as many turns as the budget holds when they are masked."""
-    start, used = end, 0
+    """Return where the zone before `end` begins: as many turns as the budget holds when they are masked.
+
+    As they were they are no more than `MOST_MASKED` of all: of a short history a part is folded in any case.
+    """
+    start, used, whole = end, 0, 0.0
+    most = MOST_MASKED * sum(map(size, messages[:end])) if budget > 0 else 0
     for group in reversed(groups(list(messages[:end])) if budget > 0 else []):
-        used += sum(size(masked(message, _TYPICAL_NOTE)) for message in messages[group.start : group.stop])
-        if used > budget:
+        turn = messages[group.start : group.stop]
+        used += sum(size(masked(message, _TYPICAL_NOTE)) for message in turn)
+        whole += sum(map(size, turn))
+        if used > budget or whole > most:
             break
         start = group.start
     return start

@@ -7,8 +7,8 @@
       them, and what it leaves out is added to its answer
 
 Whatever the model cannot do, because a limit is reached or because it fails, is done without it and joined with the
-rest, so that no turn is ever dropped. The newest parts are given to the model first: they matter most to whoever goes
-on with the work.
+rest, so that no turn is ever dropped. The newest parts are given to the model first: they matter most for going on
+with the work.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class _Work:
 
 
 def _joins(parts: int, fan_in: int) -> int:
-    """Return how many calls it takes to join so many parts."""
+    """Return how many calls join this many parts."""
     calls = 0
     while parts > 1:
         parts = -(-parts // fan_in)

@@ -1,9 +1,9 @@
 """When what must be kept is too large by itself: shorten the large payloads inside it.
 
 A payload is a tool result, a tool call's arguments, an older user or assistant text, an image. The system prompt, the
-newest user message and signed thinking blocks stay as they are. What is shortened here is not lost: an engine's
-summary, or its store, holds the originals, and `where` says so in the place of what is left out. A text that is
-shortened again names all that is left out of the original.
+newest user message and what its provider has sealed (signed thinking, reasoning) stay as they are. What is shortened
+here is not lost: an engine's summary, or its store, holds the originals, and `where` says so in the place of what is
+left out. A text that is shortened again names all that is left out of the original.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import re
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
-from leporello.messages.types import THINKING_TYPES
+from leporello.messages.types import SEALED_TYPES
 
 if TYPE_CHECKING:
     from leporello.messages import Message
@@ -43,7 +43,7 @@ def shorten(message: Message, limit: int, *, where: str = FOLDED) -> Message:
     reasoning = message.get("reasoning_content")
     if isinstance(reasoning, str) and (text := _shorter(reasoning, limit, where)) is not reasoning:
         changed["reasoning_content"] = text
-    return {**message, **changed} if changed else message
+    return cast("Message", {**message, **changed}) if changed else message
 
 
 def _shorter(text: str, limit: int, where: str) -> str:
@@ -65,7 +65,7 @@ def _shorter(text: str, limit: int, where: str) -> str:
 
 
 def _shorter_part(part: dict[str, Any], limit: int, where: str) -> dict[str, Any]:
-    if part.get("type") in THINKING_TYPES:
+    if part.get("type") in SEALED_TYPES:
         return part
     text = part.get("text")
     if isinstance(text, str):

@@ -1,6 +1,6 @@
 """The prompts of the model summariser: the texts are the `.md` files in `prompts/`, this puts them together.
 
-The conversation stands inside tags whose name is made from a hash of what they enclose. Nobody who wrote a part of the
+The conversation stands inside tags whose name is made from a hash of what they enclose. No author of a part of the
 conversation can have known that name, so no text inside can end its own quotation.
 """
 

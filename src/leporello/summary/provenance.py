@@ -1,4 +1,4 @@
-"""What an engine wrote itself, known by its fingerprint: never by how a text begins, which anybody can imitate."""
+"""What an engine wrote itself, known by its fingerprint: never by how a text begins, which any text can imitate."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
 
-REMEMBERED = 64  # messages; a host that goes back further than so many compactions folds an old summary as a record
+REMEMBERED = 64  # messages; a host that goes back further folds an old summary as a record
 
 
 class Written:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 class Sizes:
-    """Count messages and remember them; equal to `count_message`, whoever asks."""
+    """Count messages and remember them; equal to `count_message`."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[int, Message]] = {}  # the message is held, so that its id stays its own

@@ -3,7 +3,7 @@
 What happens after a failure depends on what would end it:
 
     refused key        the model waits for another key or configuration: `configure`
-    no credit left     it is tried again after an hour; credit may be refilled without anybody telling us
+    no credit left     it is tried again after an hour; credit may be refilled unnoticed
     anything else      it is tried again after 60 s, and after every further failure in a row twice as long, up to
                        600 s; a longer Retry-After of the provider is respected, up to an hour
 

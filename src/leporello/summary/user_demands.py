@@ -19,11 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from leporello.redact import RedactedMessage
-    from leporello.summary.artifacts.reading import Turn
+    from leporello.summary.artifacts.reading import ReadTurn
     from leporello.summary.template import Sections
 
-RUN = 4  # words: so many in a row are a quotation
-SUPPORT = 0.5  # of the words of a line: so many of the user's own make it the user's
+RUN = 4  # words in a row that are a quotation
+SUPPORT = 0.5  # of the words of a line: the share of the user's own that makes it the user's
 _SHORT = 4  # characters; shorter words stand in every text
 _WORD = re.compile(r"\w+")
 
@@ -45,7 +45,7 @@ def users_only(sections: Sections, messages: Sequence[RedactedMessage], earlier:
     )
 
 
-def _not_said_by_the_user(turns: Iterable[Turn]) -> Iterator[str]:
+def _not_said_by_the_user(turns: Iterable[ReadTurn]) -> Iterator[str]:
     for turn in turns:
         if turn.role != "user":
             yield turn.text
@@ -54,7 +54,7 @@ def _not_said_by_the_user(turns: Iterable[Turn]) -> Iterator[str]:
 
 
 def _is_supported(line: str, said: set[str]) -> bool:
-    """Tell whether the words of a line are the user's, in whatever order."""
+    """Tell whether the words of a line are the user's, in any order."""
     words = _words([line])
     telling = {word for word in words if len(word) >= _SHORT} or set(words)
     return len(telling & said) >= SUPPORT * len(telling)

@@ -9,16 +9,27 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from leporello.testing.contract import CheckResult, ContractSuite, check_engine
+    from leporello.testing.conversations import conversation
+    from leporello.testing.defects import broken_conversation
     from leporello.testing.model_server import ModelServer
 
 _HOMES = {
     "CheckResult": "leporello.testing.contract",
     "ContractSuite": "leporello.testing.contract",
     "ModelServer": "leporello.testing.model_server",
+    "broken_conversation": "leporello.testing.defects",
     "check_engine": "leporello.testing.contract",
+    "conversation": "leporello.testing.conversations",
 }
 
-__all__ = ["CheckResult", "ContractSuite", "ModelServer", "check_engine"]
+__all__ = [
+    "CheckResult",
+    "ContractSuite",
+    "ModelServer",
+    "broken_conversation",
+    "check_engine",
+    "conversation",
+]
 
 
 def __getattr__(name: str) -> object:

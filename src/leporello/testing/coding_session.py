@@ -11,7 +11,7 @@ import json
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +46,7 @@ class _Fact:
 
 
 def coding_session(turns: int, *, seed: int = 7) -> list[Message]:
-    """Return the messages of so many turns, with their times; about 1,100 tokens each."""
+    """Return the messages of `turns` turns, with their times; about 1,100 tokens each."""
     author = _Author(Random(seed))  # noqa: S311 - reproducible examples, no cryptography
     author.say("system", "You are a careful engineer who works on the software of a harbour.")
     for turn in range(turns):
@@ -65,7 +65,8 @@ class _Author:
 
     def say(self, role: str, content: str | None, **fields: Any) -> None:
         self.now += _STEP
-        self.messages.append({"role": role, "content": content, **fields, "timestamp": self.now.isoformat()})
+        message = {"role": role, "content": content, **fields, "timestamp": self.now.isoformat()}
+        self.messages.append(cast("Message", message))
 
     def call(self, text: str, name: str, result: str, **arguments: Any) -> None:
         id_ = f"call_{len(self.messages)}"

@@ -28,7 +28,7 @@ from leporello.llm.scripted import FakeClock
 from leporello.messages import Message, copied, role_of, violations
 from leporello.plugins.hermes import route_llm
 from leporello.session.acceptance import CompressResult, judge
-from leporello.session.folding import NET
+from leporello.session.folding import SAFETY_SHARE
 from leporello.session.window import Source, Window, entry_of
 from leporello.testing.conversations import conversation
 from leporello.testing.defects import broken_conversation
@@ -105,7 +105,7 @@ class Kit:
         return [*messages, {"role": "user", "content": "Please go on with the next step."}]
 
     def working(self, seed: int = 1) -> list[Message]:
-        """Return a valid conversation well above the threshold that ends with tool results nobody has read."""
+        """Return a valid conversation well above the threshold that ends with unread tool results."""
         return conversation(seed, turns=60, payload=1_500, end="tool")
 
 
@@ -268,7 +268,7 @@ def check_bounded(kit: Kit) -> None:
     with kit.engine(llm) as engine:
         _compress(engine, kit.full())
     assert len(llm.calls) <= MOST_CALLS_PER_COMPACTION, f"{len(llm.calls)} model calls for one compaction"
-    _check_brake(kit)
+    _check_refire(kit)
     if not llm.calls:
         raise NotChecked("no compaction every turn; calls and time not seen, because the engine never asked a model")
     if not kit.takes_a_clock:
@@ -276,10 +276,10 @@ def check_bounded(kit: Kit) -> None:
     _check_deadline(kit)
 
 
-def _check_brake(kit: Kit) -> None:
+def _check_refire(kit: Kit) -> None:
     """Grow a conversation that cannot get below the threshold, turn by turn."""
     with kit.engine() as engine:
-        huge = {"role": "user", "content": "word " * WINDOW}
+        huge: Message = {"role": "user", "content": "word " * WINDOW}
         messages: list[Message] = [{"role": "system", "content": "s"}, huge]
         fired = 0
         for turn in range(TURNS_UNDER_PRESSURE):
@@ -315,19 +315,19 @@ def check_input_unchanged(kit: Kit) -> None:
 
 
 def check_accepted(kit: Kit) -> str:
-    """Check that a session uses what the engine returns; returns what the session mends in it first."""
-    mended: Counter[str] = Counter()
+    """Check that a session uses what the engine returns; returns what the session repairs in it first."""
+    repaired: Counter[str] = Counter()
     conversations = [*(kit.full(seed) for seed in range(4)), *(kit.working(seed) for seed in range(2))]
     for number, messages in enumerate(conversations):
         window = Window(entry_of(message, sources=[Source(message=message)]) for message in messages)
         with kit.engine() as engine:
             made = CompressResult(result=call_fitting(engine.compress, [copied(message) for message in messages]))
-        verdict = judge(made, window, "openai", room=int(NET * WINDOW))
+        verdict = judge(made, window, "openai", room=int(SAFETY_SHARE * WINDOW))
         refused = verdict.report.status == "refused"
         assert not refused, f"conversation {number}: a session refuses the result: {verdict.report.reason}"
-        mended.update(verdict.mended)
-    told = (f"{change} ({times} of {len(conversations)})" for change, times in mended.most_common())
-    return f"mended: {'; '.join(told)}" if mended else ""
+        repaired.update(verdict.repairs)
+    told = (f"{change} ({times} of {len(conversations)})" for change, times in repaired.most_common())
+    return f"repaired: {'; '.join(told)}" if repaired else ""
 
 
 CHECKS: dict[str, tuple[str, Check]] = {
@@ -400,5 +400,5 @@ class ContractSuite:
         self._run("V10")
 
     def test_accepted_by_a_session(self) -> None:
-        """A session uses what compress() returns; a warning tells what it had to mend."""
+        """A session uses what compress() returns; a warning tells what it had to repair."""
         self._run("accepted")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from random import Random
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 if TYPE_CHECKING:
     from leporello.messages.types import Message, Part
@@ -41,7 +41,7 @@ def conversation(
     payload: int = 12,
     system_inside: bool = False,
 ) -> list[Message]:
-    """Return a valid conversation of so many user turns.
+    """Return a valid conversation of `turns` user turns.
 
     `end` says whose message is the last; `system` None leaves it to chance; `extras` are names, timestamps, unknown
     fields, private keys and cache markers; `payload` is about the number of words in a long tool result. With
@@ -171,9 +171,11 @@ class _Maker:
         elif chance < 0.15:
             message["name"] = self.random.choice(("Ada", "Bo-2"))
         elif chance < 0.20:
-            message["metadata"] = {"run": self.random.randrange(99), "tags": ["a", None, 1.5]}
+            message = cast(
+                "Message", {**message, "metadata": {"run": self.random.randrange(99), "tags": ["a", None, 1.5]}}
+            )
         elif chance < 0.25:
-            message["_note"] = {"seen": True}
+            message = cast("Message", {**message, "_note": {"seen": True}})
         elif chance < 0.30:
             message["cache_control"] = dict(self.random.choice(_MARKERS))
         elif chance < 0.33 and message["role"] == "assistant":

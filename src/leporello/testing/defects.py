@@ -13,7 +13,7 @@ Defect: TypeAlias = Callable[[Random, list[Any]], None]
 
 
 def broken_conversation(seed: int, *, turns: int = 4, defects: int = 3) -> list[Any]:
-    """Return a conversation with one to so many defects; the same number gives the same list."""
+    """Return a conversation with one or more defects; the same number gives the same list."""
     random = Random(seed)  # noqa: S311 - reproducible examples, no cryptography
     messages: list[Any] = conversation(seed, turns=turns)
     for name in random.choices(sorted(DEFECTS), k=random.randrange(1, defects + 1)):

@@ -4,7 +4,7 @@
     ...                                  # the host says SAID to a model server that plays SCRIPT, and ends as "story"
     assert engine.story() == expected_calls("story")
 
-The calls are the same whoever hosts the conversation.
+The calls are the same on every host.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _NAMED = ("on_session_start", "on_session_end", "handle_tool_call")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Call:
+class EngineCall:
     """One call on the engine: the method, and what it was given."""
 
     method: str
@@ -50,7 +50,7 @@ class RecordingEngine(ContextEngine):
 
     def __init__(self, context_length: int = 100_000, *, fires_at: Collection[int] = ()) -> None:
         self.context_length = context_length
-        self.calls: list[Call] = []
+        self.calls: list[EngineCall] = []
         self._fires_at = set(fires_at)
         self._asked = 0
 
@@ -143,7 +143,7 @@ class RecordingEngine(ContextEngine):
         self._note("close")
 
     def _note(self, method: str, *args: Any, **options: Any) -> None:
-        self.calls.append(Call(method=method, args=args, options=options))
+        self.calls.append(EngineCall(method=method, args=args, options=options))
 
 
 SAID = ("What is in the log?", "And what did the crane do?", "Thank you.")

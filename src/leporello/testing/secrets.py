@@ -1,6 +1,6 @@
 """Made-up secrets in published shapes and under telling names, and the ways they stand in a conversation.
 
-They are random, and nobody's. A test plants them and then looks for pieces of them where none may be.
+They are random, and belong to no one. A test plants them and then looks for pieces of them where none may be.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PUBLIC = re.compile(r"[a-z]{6,7}_.?")  # the beginning of a prefix, such as `se
 _MARK = re.compile(r"\[REDACTED:[a-z0-9-]*\]?")
 
 PIECE = 8
-"""So many characters of a secret in a row are a leak."""
+"""Characters of a secret in a row that are a leak."""
 
 Make: TypeAlias = Callable[["Random"], str]
 

@@ -15,9 +15,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from leporello.messages.types import SYSTEM_ROLES, is_system
+from leporello.messages.types import SYSTEM_ROLES, Message, is_system
 from leporello.testing.conversations import End, conversation
 from leporello.testing.defects import broken_conversation
+from leporello.testing.response_items import ItemList, response_items
 
 _SEEDS = st.integers(min_value=0, max_value=2**32 - 1)
 
@@ -34,7 +35,7 @@ def valid_conversations(
     extras: bool = True,
     payload: int = 12,
     system_inside: bool | None = None,
-) -> st.SearchStrategy[list[dict[str, Any]]]:
+) -> st.SearchStrategy[list[Message]]:
     """Generate valid conversations; the parameters are those of `conversations.conversation`.
 
     `system_inside` None leaves it to chance whether system messages stand between the others.
@@ -62,10 +63,21 @@ def broken_conversations(*, max_turns: int = 6, max_defects: int = 5) -> st.Sear
     return st.one_of(defective, defective, st.lists(garbage_messages(), max_size=6))
 
 
-def messages(role: str | None = None, *, extras: bool = True) -> st.SearchStrategy[dict[str, Any]]:
+def response_item_lists(*, min_turns: int = 1, max_turns: int = 6, payload: int = 12) -> st.SearchStrategy[ItemList]:
+    """Generate valid lists of items of the Responses API; the parameters are those of `response_items`."""
+    return st.builds(
+        response_items,
+        _SEEDS,
+        turns=st.integers(min_turns, max_turns),
+        payload=st.just(payload),
+        end=st.sampled_from(["user", "tool", "trigger"]),
+    )
+
+
+def messages(role: str | None = None, *, extras: bool = True) -> st.SearchStrategy[Message]:
     """Generate single messages, each valid by itself, of one role or of any."""
 
-    def pick(seed: int) -> dict[str, Any]:
+    def pick(seed: int) -> Message:
         made = conversation(seed, turns=1, end="tool" if role == "tool" else "assistant", system=True, extras=extras)
         wanted = [m for m in made if role in (None, m["role"]) or (is_system(m) and role in SYSTEM_ROLES)]
         chosen = wanted[seed % len(wanted)]
@@ -83,7 +95,7 @@ def json_values() -> st.SearchStrategy[Any]:
 
 
 def garbage_messages() -> st.SearchStrategy[Any]:
-    """Generate what nobody should put into a conversation."""
+    """Generate what does not belong in a conversation."""
     values = st.one_of(
         json_values(), st.binary(), st.floats(), st.text(st.characters(codec=None)), st.sets(st.integers())
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from random import Random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +16,7 @@ _MANY_CALLS, _EVERY = 30, 40
 
 
 def tool_session(turns: int, *, answer_words: int = 40, result_words: int = 60, seed: int = 7) -> Iterator[Message]:
-    """Yield the messages of so many turns: a question, one to three rounds of calls, an answer.
+    """Yield the messages of `turns` turns: a question, one to three rounds of calls, an answer.
 
     A round has up to four calls; in every fortieth turn one has thirty, more blocks than a provider looks back over.
     """
@@ -30,7 +30,7 @@ def tool_session(turns: int, *, answer_words: int = 40, result_words: int = 60, 
 
 
 def _round(random: Random, name: str, calls: int, result_words: int) -> Iterator[Message]:
-    made = [
+    made: list[dict[str, Any]] = [
         {
             "id": f"call_{name}_{n}",
             "type": "function",

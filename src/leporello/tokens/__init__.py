@@ -5,14 +5,14 @@ from leporello.tokens.estimate import count_message, count_messages, count_reque
 from leporello.tokens.exact import exact_counter
 from leporello.tokens.overflow import OverflowNumbers, overflow_numbers, window_from_error
 from leporello.tokens.text import count_text
-from leporello.tokens.windows import DEFAULT_WINDOW, Window, find_window, window_of
+from leporello.tokens.windows import DEFAULT_WINDOW, ContextLengthRow, find_window, window_of
 
 __all__ = [
     "DEFAULT_WINDOW",
     "Calibration",
+    "ContextLengthRow",
     "Estimator",
     "OverflowNumbers",
-    "Window",
     "count_message",
     "count_messages",
     "count_request",

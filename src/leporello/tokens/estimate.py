@@ -1,8 +1,8 @@
 """How many tokens a message, a list of tools or a whole request has, estimated without a tokenizer.
 
-Everything that reaches a model counts: text, names, arguments of calls, thinking and its signatures, and fields nobody
-here has heard of. Private notes (`_...`), cache markers and times do not. An image, a sound or a file counts as a
-fixed number, however long its encoding is. Whatever a broken message holds, nothing here raises.
+Everything that reaches a model counts: text, names, arguments of calls, thinking and its signatures, and unknown
+fields. Private notes (`_...`), cache markers and times do not. An image, a sound or a file counts as a fixed number,
+however long its encoding is. Whatever a broken message holds, nothing here raises.
 """
 
 from __future__ import annotations
@@ -20,9 +20,19 @@ PER_REQUEST = 3  # the opening of the answer
 MEDIA_TOKENS = 1_600
 LOW_DETAIL_TOKENS = 85
 
-_MEDIA_TYPES = IMAGE_TYPES | {"input_audio", "audio", "file", "input_file", "document", "video", "video_url", "base64"}
+_MEDIA_TYPES = IMAGE_TYPES | {
+    "input_audio",
+    "audio",
+    "file",
+    "input_file",
+    "document",
+    "video",
+    "video_url",
+    "base64",
+    "image_generation_call",
+}
 _MEDIA_FIELDS = frozenset(
-    {"image_url", "source", "input_audio", "audio", "file", "image", "video_url", "url", "data", "detail"}
+    {"image_url", "source", "input_audio", "audio", "file", "image", "video_url", "url", "data", "detail", "result"}
 )
 _SILENT = frozenset({"role", "type", "cache_control", "timestamp"})
 _IDS = frozenset({"id", "tool_call_id", "tool_use_id", "call_id"})

@@ -2,7 +2,7 @@
 
 The table is data (`windows.json`), each row with its date and source. A model's name is matched by the longest row that
 is the whole name or its beginning, so that dates and variants ("-20250929", ":free", "@001") find their family; a
-route's own rows come before those that hold everywhere. Models nobody has entered have no window here: a host then
+route's own rows come before those that hold everywhere. Models that are not listed have no window here: a host then
 uses `DEFAULT_WINDOW` and says so.
 """
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 DEFAULT_WINDOW = 128_000
+"""The context length that is assumed of an unknown model."""
 
 _ROUTES = {
     "codex": "openai-codex",
@@ -38,7 +39,7 @@ _END_OF_NAME = frozenset("-:@/_ ")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
+class ContextLengthRow:
     """One row of the table: a model's window on a route ("" = every route without a row of its own).
 
     `input` is set where a provider allows less input than the window holds.
@@ -53,7 +54,7 @@ class Window:
 
 
 def window_of(model: str, provider: str = "", *, overrides: Mapping[str, int] | None = None) -> int | None:
-    """Return the window of a model on a provider, or None when nobody has entered it.
+    """Return the window of a model on a provider, or None when it is not listed.
 
     `overrides` maps "provider/model" or "model" to a window and comes first. Servers on one's own machine decide the
     window themselves, so for them only overrides count.
@@ -65,7 +66,7 @@ def window_of(model: str, provider: str = "", *, overrides: Mapping[str, int] | 
     return row.window if row else None
 
 
-def find_window(model: str, provider: str = "") -> Window | None:
+def find_window(model: str, provider: str = "") -> ContextLengthRow | None:
     """Return the row of the table that fits a model on a provider best."""
     route, name = _route_and_name(model, provider)
     if route in _LOCAL_ROUTES:
@@ -97,10 +98,10 @@ def _begins(name: str, beginning: str) -> bool:
 
 
 @cache
-def _rows() -> dict[str, list[Window]]:
+def _rows() -> dict[str, list[ContextLengthRow]]:
     """Return the table by route, longest names first."""
     text = Path(__file__).with_name("windows.json").read_text("utf-8")
-    routes: dict[str, list[Window]] = {"": []}
-    for row in sorted((Window(**row) for row in json.loads(text)), key=lambda row: -len(row.model)):
+    routes: dict[str, list[ContextLengthRow]] = {"": []}
+    for row in sorted((ContextLengthRow(**row) for row in json.loads(text)), key=lambda row: -len(row.model)):
         routes.setdefault(row.provider, []).append(row)
     return routes

@@ -8,7 +8,7 @@ of Codex, exports of ChatGPT, trajectories of SWE-agent, and our own exports. Fi
 one conversation.
 """
 
-from leporello.transcripts.model import Compaction, Skipped, Transcript
+from leporello.transcripts.model import RecordedCompaction, Skipped, Transcript
 from leporello.transcripts.read import read_transcripts, transcript_files
 
-__all__ = ["Compaction", "Skipped", "Transcript", "read_transcripts", "transcript_files"]
+__all__ = ["RecordedCompaction", "Skipped", "Transcript", "read_transcripts", "transcript_files"]

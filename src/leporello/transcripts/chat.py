@@ -6,7 +6,7 @@ under `history`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from leporello.messages import Message, role_of, text_of
 from leporello.transcripts.blocks import Joined, has_blocks
@@ -93,4 +93,4 @@ def _usual(message: dict[str, Any]) -> Message:
     said.pop("tool_call_ids", None)
     if said.get("tool_calls") is None:
         said.pop("tool_calls", None)
-    return timed(said, time)
+    return timed(cast("Message", said), time)

@@ -81,7 +81,7 @@ def _call(id_: str, name: str, text: str) -> Message:
 
 
 def _result(messages: list[Message], name: str, said: dict[str, Any], text: str) -> list[Message]:
-    """Return the result of the newest call; one that nobody called for gets a call of that name before it."""
+    """Return the result of the newest call; one without a call gets a call of that name before it."""
     newest = messages[-1] if messages else {}
     if newest.get("tool_calls"):
         return [{"role": "tool", "tool_call_id": newest["tool_calls"][-1]["id"], "content": text}]

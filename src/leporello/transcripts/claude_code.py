@@ -1,21 +1,22 @@
 """Session logs of Claude Code: a record per content block, in the order of the file; sub-agents in files of their own.
 
-The links between records are not followed: a walk along them loses the results of parallel calls. Records of kinds that
-nobody here knows are progress, snapshots and the like, and say nothing to the model.
+The links between records are not followed: a walk along them loses the results of parallel calls. Records of unknown
+kinds are progress, snapshots and the like, and say nothing to the model.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from leporello.messages import text_of
 from leporello.transcripts.blocks import Joined
-from leporello.transcripts.model import Compaction, Skipped, Transcript, timed
+from leporello.transcripts.model import RecordedCompaction, Skipped, Transcript, timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from leporello.messages import Message
     from leporello.transcripts.model import OnSkip
     from leporello.transcripts.records import Record
 
@@ -72,7 +73,7 @@ class _Log:
 
     def __init__(self) -> None:
         self.joined = Joined()
-        self.compactions: list[Compaction] = []
+        self.compactions: list[RecordedCompaction] = []
         self.session = self.model = ""
         self.meta: dict[str, Any] = {}
 
@@ -96,7 +97,7 @@ class _Log:
         places = {id(message): at for at, message in enumerate(messages)}
         after = [places.get(id(message), -1) for message in self.joined.messages]
         compactions = tuple(
-            Compaction(
+            RecordedCompaction(
                 at=1 + max(after[: one.at], default=-1),
                 summary=one.summary,
                 tokens_before=one.tokens_before,
@@ -120,17 +121,17 @@ class _Log:
         for key in ("cwd", "version", "gitBranch"):
             if key in record:
                 self.meta.setdefault(key, record[key])
-        said = {"role": message.get("role"), "content": message.get("content")}
+        said = cast("Message", {"role": message.get("role"), "content": message.get("content")})
         self.joined.add(timed(said, record.get("timestamp")), str(message.get("id") or ""))
 
     def _compacted(self, *, tokens: int, trigger: str) -> None:
-        self.compactions.append(Compaction(at=len(self.joined), tokens_before=tokens, trigger=trigger))
+        self.compactions.append(RecordedCompaction(at=len(self.joined), tokens_before=tokens, trigger=trigger))
 
     def _summary(self, text: str) -> None:
         last = self.compactions[-1] if self.compactions else None
         if last is None or last.summary or last.at != len(self.joined):
             self._compacted(tokens=0, trigger="")
             last = self.compactions[-1]
-        self.compactions[-1] = Compaction(
+        self.compactions[-1] = RecordedCompaction(
             at=last.at, summary=text, tokens_before=last.tokens_before, trigger=last.trigger
         )

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from leporello.messages import Message, role_of
-from leporello.transcripts.model import Compaction, Skipped, Transcript, timed
+from leporello.transcripts.model import RecordedCompaction, Skipped, Transcript, timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -28,7 +28,7 @@ def knows(value: Any) -> bool:
 def read(values: Iterable[Record], path: Path, on_skip: OnSkip) -> Iterator[Transcript]:
     """Yield the one conversation of a log."""
     messages: list[Message] = []
-    compactions: list[Compaction] = []
+    compactions: list[RecordedCompaction] = []
     meta: dict[str, Any] = {}
     model = ""
     for number, value in values:
@@ -42,7 +42,7 @@ def read(values: Iterable[Record], path: Path, on_skip: OnSkip) -> Iterator[Tran
         elif kind == "turn_context":
             model = model or str(payload.get("model") or "")
         elif kind == "compacted":
-            compactions.append(Compaction(at=len(messages), summary=str(payload.get("message") or "")))
+            compactions.append(RecordedCompaction(at=len(messages), summary=str(payload.get("message") or "")))
         elif kind == "response_item":
             _take(messages, payload, value.get("timestamp"))
     yield Transcript(
@@ -68,7 +68,11 @@ def _take(messages: list[Message], item: dict[str, Any], time: Any) -> None:
     elif kind in _CALLS:
         _called(messages, _call(item), time)
     elif kind in _OUTPUTS:
-        result = {"role": "tool", "tool_call_id": str(item.get("call_id")), "content": _output(item.get("output"))}
+        result: Message = {
+            "role": "tool",
+            "tool_call_id": str(item.get("call_id")),
+            "content": _output(item.get("output")),
+        }
         messages.append(timed(result, time))
 
 

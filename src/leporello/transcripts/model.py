@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Compaction:
+class RecordedCompaction:
     """A compaction that a log records: it stands before `messages[at]`; `summary` is what was written then."""
 
     at: int
@@ -32,7 +32,7 @@ class Transcript:
     name: str
     format: str
     messages: list[Message]
-    compactions: tuple[Compaction, ...] = ()
+    compactions: tuple[RecordedCompaction, ...] = ()
     tools: tuple[dict[str, Any], ...] = ()
     model: str = ""
     parent: str = ""
@@ -56,7 +56,7 @@ OnSkip: TypeAlias = Callable[[Skipped], None]
 
 
 def seconds_of(message: Message) -> float | None:
-    """Return when a message was said, in seconds since the epoch; None when nobody knows."""
+    """Return when a message was said, in seconds since the epoch; None when it is unknown."""
     return seconds(message.get("timestamp"))
 
 

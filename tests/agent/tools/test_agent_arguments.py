@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
 
-from leporello.agent.tools import Action, Outcome, Tool, Toolbox, Workspace, default_tools, simple_tool
+from leporello.agent.tools import Action, Tool, Toolbox, ToolOutcome, Workspace, default_tools, simple_tool
 from leporello.messages import ToolCall, tool_calls_of
 
 JSON = st.recursive(
@@ -33,14 +33,14 @@ def test_arguments_that_are_no_json_are_told_so(toolbox: Toolbox) -> None:
         ("[" * 100_000, "are no JSON"),
     ]:
         answer = toolbox.prepare(_raw("read_file", raw))
-        assert isinstance(answer, Outcome)
+        assert isinstance(answer, ToolOutcome)
         assert answer.failed
         assert told in answer.text
 
 
 def test_an_unknown_tool_is_answered_with_the_known_ones(toolbox: Toolbox) -> None:
     answer = toolbox.prepare(_raw("rm\x1b[2J", "{}"))
-    assert answer == Outcome(
+    assert answer == ToolOutcome(
         text="Error: there is no tool 'rm␛[2J'. These exist: terminal, read_file, write_file, search_files", failed=True
     )
 
@@ -67,7 +67,7 @@ def test_a_tool_that_cannot_prepare_a_call_is_an_answer_too() -> None:
 
     tool = Tool(name="own", description="", parameters={"properties": {"path": {"type": "string"}}}, prepare=prepare)
     outcome = Toolbox([tool]).prepare(ToolCall(id="c", name="own", arguments={"path": "x"}, raw="{}"))
-    assert outcome == Outcome(text="Error: ValueError: nothing about x", failed=True)
+    assert outcome == ToolOutcome(text="Error: ValueError: nothing about x", failed=True)
 
 
 def test_whoever_is_asked_about_an_own_tool_sees_every_argument() -> None:

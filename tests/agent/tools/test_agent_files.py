@@ -12,11 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings, strategies as st
 from inline_snapshot import snapshot
 
-from leporello.agent.tools import Action, Outcome, Toolbox, Workspace
+from leporello.agent.tools import Action, Toolbox, ToolOutcome, Workspace
 from leporello.agent.tools.search_files import search_files
 from leporello.messages import ToolCall
 
-Call = Callable[..., Outcome]
+Call = Callable[..., ToolOutcome]
 
 
 def prepared(toolbox: Toolbox, name: str, **arguments: object) -> Action:
@@ -40,7 +40,7 @@ line 9
 line 10\
 """)
     assert call("read_file", path="log.txt", offset=11) == snapshot(
-        Outcome(text="Error: log.txt ends before line 11", failed=True)
+        ToolOutcome(text="Error: log.txt ends before line 11", failed=True)
     )
 
 
@@ -86,7 +86,7 @@ one
 two\
 """)
     assert call("read_file", path="nothing.txt") == snapshot(
-        Outcome(
+        ToolOutcome(
             text="Error: there is no file nothing.txt; search_files with target files finds it by its name", failed=True
         )
     )
@@ -128,7 +128,7 @@ first line
 
 def test_a_file_is_written_with_its_folders(root: Path, call: Call) -> None:
     assert call("write_file", path="src/new/app.py", content="a = 1\n") == snapshot(
-        Outcome(text="wrote src/new/app.py: 1 line, 6 bytes")
+        ToolOutcome(text="wrote src/new/app.py: 1 line, 6 bytes")
     )
     assert (root / "src/new/app.py").read_text() == "a = 1\n"
     assert stat.S_IMODE((root / "src/new/app.py").stat().st_mode) == 0o666 & ~_umask()
@@ -173,7 +173,7 @@ def test_a_full_disk_leaves_the_old_file(root: Path, toolbox: Toolbox) -> None:
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, before)
-    assert outcome == snapshot(Outcome(text="Error: a.txt: File too large", failed=True))
+    assert outcome == snapshot(ToolOutcome(text="Error: a.txt: File too large", failed=True))
     assert (root / "a.txt").read_text() == "old"
     assert [entry.name for entry in root.iterdir()] == ["a.txt"]
 
@@ -241,7 +241,7 @@ def test_a_change_while_the_user_thinks_is_not_overwritten(root: Path, toolbox: 
     (root / "a.txt").write_text("mine, edited")
     (root / "b.txt").write_text("mine, made")
     for prepared_action in (action, fresh):
-        assert "changed by somebody else" in toolbox.do(prepared_action, Event()).text
+        assert "changed by another program" in toolbox.do(prepared_action, Event()).text
     assert (root / "a.txt").read_text() == "mine, edited"
     assert (root / "b.txt").read_text() == "mine, made"
     assert sorted(entry.name for entry in root.iterdir()) == ["a.txt", "b.txt"]

@@ -14,12 +14,12 @@ from threading import Event
 import pytest
 from inline_snapshot import snapshot
 
-from leporello.agent.tools import Action, Outcome, Toolbox, Workspace, can_bound, default_tools, landlock
+from leporello.agent.tools import Action, Toolbox, ToolOutcome, Workspace, can_bound, default_tools, landlock
 from leporello.agent.tools.environment import command_environment, own_secrets, without_secrets
 from leporello.agent.tools.process import run
 from leporello.messages import ToolCall
 
-Call = Callable[..., Outcome]
+Call = Callable[..., ToolOutcome]
 KEY = "sk-proj-Zq8vLr3TnW5xYb7KcM2dHf9J"
 
 

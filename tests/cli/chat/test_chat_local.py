@@ -27,10 +27,10 @@ def newcomer(place: Place) -> Place:
 
 
 @pytest.mark.slow
-def test_a_newcomer_without_a_key_talks_to_something_real(newcomer: Place, page: Page) -> None:
+def test_a_newcomer_without_a_key_talks_to_something_real(newcomer: Place, chat_page: Page) -> None:
     with newcomer.chat("--local", "--session", "paris") as chat:
         chat.wait_until(chat.listens)
-        assert page.missing(page.screens[-1:], chat.text()) == []
+        assert chat_page.missing(chat_page.screens[-1:], chat.text()) == []
         chat.say("What is the capital of France?")
         chat.wait_for("Paris")
         chat.say("/usage")

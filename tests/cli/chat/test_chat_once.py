@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from leporello.cli.chat.opening import Setting, model_note
+from leporello.cli.chat.factory import Setting, model_note
 from leporello.config import Config
 from leporello.config.keys import VARIABLES
 from leporello.errors import ConfigError

@@ -32,7 +32,7 @@ TALL = 200
 """Lines of a terminal that does not scroll: at the last line prompt_toolkit now and then draws over the one above."""
 
 
-def test_every_screen_of_the_page_comes_up(place: Place, halting: HaltingModel, page: Page) -> None:
+def test_every_screen_of_the_page_comes_up(place: Place, halting: HaltingModel, chat_page: Page) -> None:
     (place.workspace / "app.py").write_text('print("Helo, world")\n')
     change = {"path": "app.py", "content": 'print("Hello, world")\n'}
     place.server.script(
@@ -77,17 +77,17 @@ def test_every_screen_of_the_page_comes_up(place: Place, halting: HaltingModel, 
         chat.say("/engine lcm")
         chat.wait_for("engine   lcm")
         screens += "\n" + chat.text()
-    *shown, local = page.screens
+    *shown, local = chat_page.screens
     assert len(shown) == 7
-    assert page.missing(shown, screens) == []
+    assert chat_page.missing(shown, screens) == []
     assert "smollm2" in local[0], "the screen that the test with the local model looks at"
 
 
-def test_a_screen_that_does_not_come_up_is_caught(page: Page) -> None:
+def test_a_screen_that_does_not_come_up_is_caught(chat_page: Page) -> None:
     screen = "Leporello\n❯ /usage\nwindow   12 of 400 tokens\n"
-    assert page.missing([["❯ /usage", "window   … of 400 tokens"]], screen) == []
+    assert chat_page.missing([["❯ /usage", "window   … of 400 tokens"]], screen) == []
     wrong = [["❯ /usage", "window   … of 500 tokens"], ["Leporello", "window   12 of 400 tokens"]]
-    assert len(page.missing(wrong, screen)) == 2
+    assert len(chat_page.missing(wrong, screen)) == 2
 
 
 def test_the_options_of_the_reference_are_those_of_the_command() -> None:

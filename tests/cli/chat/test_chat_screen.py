@@ -16,7 +16,7 @@ from rich.console import Console
 
 from leporello.cli.chat.asking import ask
 from leporello.cli.chat.screen import Screen, is_cut
-from leporello.cli.chat.view import View
+from leporello.cli.chat.view import ChatView
 from leporello.events import Notice
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ def test_a_long_text_is_cut_and_told_to_be(capsys: pytest.CaptureFixture[str]) -
 
 def test_what_comes_from_another_thread_waits_until_nobody_types() -> None:
     out = io.StringIO()
-    view = View(Screen(Console(file=out)))
+    view = ChatView(Screen(Console(file=out)))
     thread = threading.Thread(target=view.take, args=[Notice(text="the summariser is back")])
     thread.start()
     thread.join()

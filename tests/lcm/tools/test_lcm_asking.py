@@ -88,18 +88,22 @@ def test_what_other_tools_found_in_the_same_turn_is_found(make_engine: Callable[
 def test_without_a_call_that_waits_everything_is_found(make_engine: Callable[..., LCMEngine]) -> None:
     engine = make_engine()
     assert len(found(engine, [*OLD, QUESTION])) == 2
-    answered = [*OLD, QUESTION, calls("lcm_grep"), result("nothing"), {"role": "assistant", "content": "Nothing."}]
+    answered: list[Message] = [
+        *OLD,
+        QUESTION,
+        calls("lcm_grep"),
+        result("nothing"),
+        {"role": "assistant", "content": "Nothing."},
+    ]
     assert len(found(engine, answered)) == 3
 
 
 def test_the_pages_of_a_search_fit_together(make_engine: Callable[..., LCMEngine]) -> None:
     """The next page is asked for by another call, perhaps in another turn: nothing comes twice or is left out."""
     engine = make_engine()
-    told: list[Message] = [
-        message
-        for n in range(30)
-        for message in ({"role": "user", "content": f"{WORD} {n}"}, {"role": "assistant", "content": f"Noted {n}."})
-    ]
+    told: list[Message] = []
+    for n in range(30):
+        told += [{"role": "user", "content": f"{WORD} {n}"}, {"role": "assistant", "content": f"Noted {n}."}]
     messages = [*told, QUESTION, calls("lcm_grep")]
     cursor, ids = None, []
     for number in range(1, 20):
@@ -119,6 +123,6 @@ def test_the_pages_of_a_search_fit_together(make_engine: Callable[..., LCMEngine
 def test_the_check_catches_a_search_that_finds_itself(
     make_engine: Callable[..., LCMEngine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(toolbox.Toolbox, "_asking", lambda _: ())
+    monkeypatch.setattr(toolbox.LCMTools, "_asking", lambda _: ())
     with pytest.raises(AssertionError):
         check(make_engine(), [*OLD, QUESTION, *TURNS["one call"]])

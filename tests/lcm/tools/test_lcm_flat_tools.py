@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leporello.lcm.dag import Coverage, roots
-from leporello.lcm.writing import REMAKE
+from leporello.lcm.node_writer import REMAKE
 from leporello.store import FOLD
 from leporello.store.sqlite import SQLiteStore
 from leporello.summary.blocks import block_tokens
@@ -30,7 +30,7 @@ def folded(make_engine: Callable[..., LCMEngine], work: Callable[..., list[Messa
     """Return an engine after several folds, an edit, an undo, and a message that is longer than a leaf."""
     engine = make_engine(**options)
     system: Message = {"role": "system", "content": "You are careful."}
-    messages = [system, HUGE, {"role": "assistant", "content": "I have read it."}]
+    messages: list[Message] = [system, HUGE, {"role": "assistant", "content": "I have read it."}]
     for start in range(0, 160, 20):
         messages = [*messages, *work(start, start + 20)]
         if start == 60:
@@ -46,7 +46,7 @@ def reference(engine: LCMEngine) -> dict[str, Any]:
     published = store.nodes(name)
     coverage = Coverage(published)
     waiting = [row for row in store.messages(name) if row.seq not in coverage]
-    folds = [row for row in store.requests(name) if row.reason == FOLD]
+    folds = [row for row in store.journal(name) if row.reason == FOLD]
     everything = list(store.messages(name, superseded=True))
     return {
         "messages": sum(not row.superseded for row in everything),

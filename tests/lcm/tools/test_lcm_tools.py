@@ -104,7 +104,7 @@ def test_what_an_answer_cost_is_accounted(make_engine: Make, work: Work) -> None
     each = cost(usage, "claude-sonnet-5", "anthropic")
     assert ask(engine, "lcm_status")["cost_usd"] == pytest.approx(each)
     assert engine.store.window("s") == shown
-    assert engine.store.requests("s")[-1].usage["output_tokens"] == 1_000_000
+    assert engine.store.journal("s")[-1].usage["output_tokens"] == 1_000_000
 
 
 def test_the_page_names_every_tool_and_argument() -> None:

@@ -19,6 +19,8 @@ from leporello.plugins.hermes import PROVIDED, host
 if TYPE_CHECKING:
     from tests.fixtures.plugins import Plugins
 
+    from leporello.messages import Message
+
 EXAMPLE = Path(__file__).parents[3] / "examples" / "keep_last_engine"
 
 REAL_CONTRACT = """
@@ -58,7 +60,7 @@ def test_engine_satisfies_abc():
 
 def test_compress_returns_valid_messages():
     engine = YourEngine(context_length=200000)
-    msgs = [{"role": "user", "content": "hello"}]
+    msgs: list[Message] = [{"role": "user", "content": "hello"}]
     result = engine.compress(msgs)
     assert isinstance(result, list)
     assert all("role" in m for m in result)
@@ -351,7 +353,7 @@ def test_the_documented_test_of_an_engine_passes_as_it_stands(
 
 def test_call_llm_reaches_the_routed_model_and_answers_like_a_chat_completion() -> None:
     llm = ScriptedLLM("a summary")
-    messages = [{"role": "user", "content": "Summarise."}]
+    messages: list[Message] = [{"role": "user", "content": "Summarise."}]
     with host.route_llm(llm):
         answer = host.call_llm(
             "compression", messages=messages, temperature=0.3, max_tokens=99, timeout=7, main_runtime={}

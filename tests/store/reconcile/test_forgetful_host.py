@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pytest
+from tests.fixtures.databases import SOAK
 
-from leporello.store import Request, SearchFilter, Window, open_store
-from leporello.store.reconcile import match
-from leporello.store.search import search
-from leporello.store.sqlite import (
-    SQLiteStore,
+from leporello.messages import Message
+from leporello.store import JournalRow, SearchFilter, StoredWindow, WindowItem, open_store
+from leporello.store.reconcile import full_plan as reconciliation
+from leporello.store.relational import (
     branches,
     import_export,
     messages,
@@ -21,23 +21,28 @@ from leporello.store.sqlite import (
     rows as table_rows,
     writing,
 )
-from leporello.store.sqlite.branch_path import Fork
+from leporello.store.relational.branch_path import Fork
+from leporello.store.search import search
+from leporello.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
-    import sqlite3
     from pathlib import Path
 
-Messages: TypeAlias = list[dict[str, Any]]
-SYSTEM = {"role": "system", "content": "You are the harbour's assistant."}
-WELCOME = {"role": "assistant", "content": "Welcome to the harbour. " * 8}
-LONG_PROMPT = {"role": "user", "content": "Write the report of today's arrivals and departures. " * 8}
+    from leporello.store.relational.dialect import Connection
+
+DATABASES = SOAK
+
+Messages: TypeAlias = list[Message]
+SYSTEM: Message = {"role": "system", "content": "You are the harbour's assistant."}
+WELCOME: Message = {"role": "assistant", "content": "Welcome to the harbour. " * 8}
+LONG_PROMPT: Message = {"role": "user", "content": "Write the report of today's arrivals and departures. " * 8}
 
 
-def user(text: str) -> dict[str, Any]:
+def user(text: str) -> Message:
     return {"role": "user", "content": text}
 
 
-def assistant(text: str) -> dict[str, Any]:
+def assistant(text: str) -> Message:
     return {"role": "assistant", "content": text}
 
 
@@ -105,14 +110,14 @@ def test_the_check_catches_a_store_that_takes_everything_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: str
 ) -> None:
     """Planted defect: what a list lacks counts as undone, whatever it shares with the history."""
-    monkeypatch.setattr(match, "is_known_list", lambda *_: True)
+    monkeypatch.setattr(reconciliation, "is_same_conversation", lambda *_: True)
     for run in range(2):
         talk(tmp_path / "s.db", HEADS[head], run, 3, full=False)
     with pytest.raises(AssertionError):
         check(tmp_path / "s.db", HEADS[head], 2, 3)
 
 
-def behind(connection: sqlite3.Connection, found: Any, now: float) -> int:
+def behind(connection: Connection, found: Any, now: float) -> int:
     """A planted defect: a list of a host that forgot is stored behind what the head has."""
     return int(found.head)
 
@@ -275,7 +280,7 @@ def test_a_root_that_has_only_a_commonplace_draws_no_list_of_another() -> None:
 def test_planted_a_store_that_is_content_with_a_commonplace(
     monkeypatch: pytest.MonkeyPatch, changed: dict[str, Any]
 ) -> None:
-    full_plan = match.full_plan
+    full_plan = reconciliation.full_plan
 
     def content(*args: Any, **more: Any) -> Any:
         return replace(full_plan(*args, **more), **changed)
@@ -307,7 +312,7 @@ def test_a_list_that_an_engine_handed_out_on_an_older_root_goes_on_there(kept: i
 @pytest.mark.parametrize("kept", [0, 2])
 def test_planted_a_store_that_takes_a_summary_for_one_of_the_head(monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
     """Planted: a list that holds something an engine made goes on at the head, whatever root it was made of."""
-    full_plan = match.full_plan
+    full_plan = reconciliation.full_plan
     monkeypatch.setattr(messages, "full_plan", lambda *a, **k: replace(full_plan(*a, **k), fits=True))
     with pytest.raises(AssertionError):
         test_a_list_that_an_engine_handed_out_on_an_older_root_goes_on_there(kept)
@@ -383,11 +388,12 @@ def test_a_crash_between_a_new_root_and_its_messages_leaves_nothing(
     check(tmp_path / "s.db", [SYSTEM], 2, 3)
 
 
+@pytest.mark.sqlite_only
 def test_planted_a_root_that_is_made_before_its_messages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: the root and its messages are two transactions."""
     begin_root = branches.begin_root
 
-    def committed(connection: sqlite3.Connection, found: Any, now: float) -> int:
+    def committed(connection: Connection, found: Any, now: float) -> int:
         number = begin_root(connection, found, now)
         connection.execute("COMMIT")
         connection.execute("BEGIN IMMEDIATE")
@@ -424,6 +430,7 @@ class AnyBranch(OrderedDict[Any, Any]):
         return next((read for (owner, name, _), read in self.items() if (owner, name) == key[:2]), default)
 
 
+@pytest.mark.sqlite_only
 def test_planted_readings_that_are_not_kept_by_branch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = SQLiteStore.__init__
 
@@ -442,19 +449,19 @@ def test_planted_readings_that_are_not_kept_by_branch(tmp_path: Path, monkeypatc
 def test_a_new_root_begins_with_an_empty_window() -> None:
     store = SQLiteStore()
     store.ingest("bot", [SYSTEM, *said(0, 3)])
-    items = ({"t": "what was said", "role": "user"}, {"m": "m7"})
-    store.save_window("bot", Window(items=items), Request(reason="fold", keep=0, added=items))
+    items: tuple[WindowItem, ...] = ({"t": "what was said", "role": "user"}, {"m": "m7"})
+    store.save_window("bot", StoredWindow(items=items), JournalRow(reason="fold", keep=0, added=items))
     store._readings.clear()
     store.ingest("bot", [SYSTEM, *said(1, 1)])
-    assert store.window("bot") == Window()
+    assert store.window("bot") == StoredWindow()
     assert store.window("bot", branch=1).items == items
-    store.record_request("bot", Request(reason="turn", keep=0, added=({"m": "m8"}, {"m": "m9"})))
+    store.record_request("bot", JournalRow(reason="turn", keep=0, added=({"m": "m8"}, {"m": "m9"})))
     assert store.window("bot").items == ({"m": "m8"}, {"m": "m9"})
     assert store.window("bot", branch=1).items == items
 
 
 def test_planted_a_root_that_is_a_fork_of_the_head_begins_with_its_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forked(connection: sqlite3.Connection, found: Any, now: float) -> int:
+    def forked(connection: Connection, found: Any, now: float) -> int:
         return branches.fork_at(connection, found, found.head, 1e9, now, head=True)
 
     monkeypatch.setattr(messages, "begin_root", forked)
@@ -479,7 +486,7 @@ def test_what_was_deleted_on_purpose_is_not_stored_again_with_a_new_root() -> No
 
 
 def test_planted_a_store_that_forgets_what_was_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(match, "has_answers", lambda *_: False)
+    monkeypatch.setattr(reconciliation, "has_answers", lambda *_: False)
     with pytest.raises(AssertionError):
         test_what_was_deleted_on_purpose_is_not_stored_again_with_a_new_root()
 
@@ -537,7 +544,7 @@ def test_export_and_import_keep_the_roots(store: SQLiteStore) -> None:
 def test_planted_an_import_that_makes_forks_of_roots(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = table_rows.add_branch
 
-    def forked(connection: sqlite3.Connection, conversation: int, branch: int, now: float, fork: Any = None) -> None:
+    def forked(connection: Connection, conversation: int, branch: int, now: float, fork: Any = None) -> None:
         whole(connection, conversation, branch, now, fork or (Fork(1, 1e9, 10**9, 0) if branch > 1 else None))
 
     monkeypatch.setattr(import_export, "add_branch", forked)
@@ -545,7 +552,7 @@ def test_planted_an_import_that_makes_forks_of_roots(store: SQLiteStore, monkeyp
         test_export_and_import_keep_the_roots(store)
 
 
-def crowded() -> list[dict[str, Any]]:
+def crowded() -> list[Message]:
     """Number the places of two roots anew, and return everything in order of place."""
     store = SQLiteStore()
     listed = [SYSTEM, user("question"), LONG, *said(0, 2)]

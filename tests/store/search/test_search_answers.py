@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings, strategies as st
+from tests.fixtures.databases import SOAK
 
 from leporello.store import Candidate, SearchFilter, open_store
+from leporello.store.relational.matching import SCANNED
 from leporello.store.search import parse, rank, search
 from leporello.store.search.answer import POOL
 from leporello.store.search.rank import HEAD, Ranked, Statistics, ranked
-from leporello.store.sqlite.candidates import SCANNED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.store import Store
     from leporello.store.search import Hit
+
+DATABASES = SOAK
 
 TALK = "talk"
 ALL = SearchFilter(conversation=TALK)

@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.fixtures.databases import SOAK
 
 from leporello.store import SearchFilter, open_store
 from leporello.store.search import answer, parse, search
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
     from leporello.store import Store
+
+DATABASES = SOAK
 
 TALK = "talk"
 

@@ -6,7 +6,7 @@ import random
 import sqlite3
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import example, given, settings, strategies as st
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from leporello.store import Store
     from leporello.store.search import Hit
 
+DATABASES = True
+
 TALK = "talk"
 NEEDLES = {
     "word": ("zqbalumo", "The word nobody wrote down was zqbalumo."),
@@ -40,7 +42,7 @@ NEEDLES = {
 
 
 def said(text: str, role: str = "user", **fields: str) -> Message:
-    return {"role": role, "content": text, **fields}
+    return cast("Message", {"role": role, "content": text, **fields})
 
 
 def called(command: str) -> Message:
@@ -324,6 +326,7 @@ def test_a_needle_at_the_end_of_a_long_message_is_shown(store: Store) -> None:
 @settings(max_examples=50, deadline=None)
 @example("ก ำกำ")  # a letter that folds into two
 @given(st.text(max_size=30))
+@pytest.mark.postgresql_soak
 def test_any_text_can_be_searched_for(text: str) -> None:
     store = open_store(":memory:")
     store.append(TALK, [said("one two three"), said(text)])

@@ -6,7 +6,7 @@ import json
 import re
 import sqlite3
 import string
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -49,7 +49,7 @@ def called(arguments: str) -> Message:
 
 
 def test_the_terms_of_a_message() -> None:
-    message = {
+    message: Message = {
         **called('{"command": "cat src/app_1.py", "lines": 20}'),
         "name": "Ann",
         "content": "Café 中文abc 👍🏽 running",
@@ -153,7 +153,7 @@ def test_any_text_becomes_terms_that_a_database_takes(text: str) -> None:
 
 @given(st.recursive(st.none() | st.booleans() | st.text(max_size=5), lambda inner: st.lists(inner, max_size=3)))
 def test_any_content_is_prepared(content: object) -> None:
-    assert isinstance(prepared_text({"role": "tool", "content": content, "tool_calls": content}), str)
+    assert isinstance(prepared_text(cast("Message", {"role": "tool", "content": content, "tool_calls": content})), str)
 
 
 @pytest.mark.parametrize(

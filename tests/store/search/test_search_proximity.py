@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, strategies as st
+from tests.fixtures.databases import SOAK
 
 from leporello.store import SearchFilter, open_store
 from leporello.store.search import rank, search
@@ -15,7 +16,10 @@ from leporello.store.search.proximity import STRETCH, closest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from leporello.messages import Message
     from leporello.store import Store
+
+DATABASES = SOAK
 
 TALK = "talk"
 FAR = "\n".join(f"line {number} of a long listing" for number in range(40))
@@ -52,7 +56,10 @@ def test_without_looking_at_what_stands_together_the_newest_comes_first(
 
 
 def test_a_message_with_more_of_the_words_comes_before_one_that_says_a_few_often(store: Store) -> None:
-    rare = [{"role": "user", "content": "zebra " * 8}, {"role": "user", "content": f"{FAR} zebra apple pear {FAR}"}]
+    rare: list[Message] = [
+        {"role": "user", "content": "zebra " * 8},
+        {"role": "user", "content": f"{FAR} zebra apple pear {FAR}"},
+    ]
     store.append(TALK, rare)
     hits = found(store, "zebra apple pear quince")
     assert len(hits) == 2

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -103,6 +104,16 @@ class TestWhatIsAName:
     )
     def test_words(self, word: str) -> None:
         assert others([user(f"look at {word}, please.")]) == []
+
+    def test_a_line_beside_a_hit_of_grep_is_its_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        hit = "src/app/billing.go-12-\ttotal := sumRows(rows)"
+        assert salient_names.names_in(hit) == {"src/app/billing.go", "sumRows"}
+        monkeypatch.setattr(salient_names, "_GREP_LINE", re.compile("($^)"))  # defect: it takes the number along
+        assert "src/app/billing.go" not in salient_names.names_in(hit)
+
+    def test_a_picture_on_a_page_is_none(self) -> None:
+        assert salient_names.names_in("![badge](https://example.org/assets/badge-dark.svg)") == set()
+        assert salient_names.names_in("see https://example.org/assets/page") == {"https://example.org/assets/page"}
 
     def test_the_keys_of_arguments_and_the_tool_are_none(self) -> None:
         names, loose = found(used("edit_file", EDIT, "ok")).under(["/srv/app/billing.py"], MANY)

@@ -18,7 +18,7 @@ import httpx2
 import openai
 import pytest
 
-from leporello.testing.model_server import WORDINGS, Failure, ModelServer, Request, Step, Use
+from leporello.testing.model_server import WORDINGS, Failure, ModelServer, ReceivedRequest, Step, Use
 from leporello.testing.model_server.script import from_mapping, read_script
 from leporello.tokens import count_request
 
@@ -156,7 +156,7 @@ def test_an_answer_above_the_output_limit_is_refused(dialect: str) -> None:
 
 
 def test_a_script_is_played_in_order_and_then_repeated_back() -> None:
-    def count(request: Request) -> Step:
+    def count(request: ReceivedRequest) -> Step:
         return Step(text=f"{len(request.messages)} messages for {request.model}")
 
     with ModelServer(["one", Step(text="two"), {"text": "three"}, count]) as server:

@@ -12,7 +12,7 @@ import pytest
 
 from leporello.engine import Usage, normalise_usage
 from leporello.messages import from_anthropic
-from leporello.testing.model_server import ModelServer, Request, Step, Use
+from leporello.testing.model_server import ModelServer, ReceivedRequest, Step, Use
 from leporello.tokens import count_request
 
 HELLO: list[Any] = [{"role": "user", "content": "Hello there, model"}]
@@ -154,7 +154,7 @@ def test_models_are_listed_in_both_dialects() -> None:
 def test_usage_can_be_changed_for_both_dialects() -> None:
     """The place where a simulated cache reports what it read."""
 
-    def cached(request: Request, usage: Usage) -> Usage:
+    def cached(request: ReceivedRequest, usage: Usage) -> Usage:
         read = usage["prompt_tokens"] - 1 if request.messages else 0
         return normalise_usage({**usage, "cache_read_tokens": read})
 

@@ -2,7 +2,7 @@
 
 from leporello.agent.tools.bounds import can_bound
 from leporello.agent.tools.tool import Action, Tool, simple_tool
-from leporello.agent.tools.toolbox import Outcome, Toolbox, default_tools
+from leporello.agent.tools.toolbox import Toolbox, ToolOutcome, default_tools
 from leporello.agent.tools.workspace import Workspace
 
-__all__ = ["Action", "Outcome", "Tool", "Toolbox", "Workspace", "can_bound", "default_tools", "simple_tool"]
+__all__ = ["Action", "Tool", "ToolOutcome", "Toolbox", "Workspace", "can_bound", "default_tools", "simple_tool"]

@@ -33,7 +33,7 @@ _QUIET: Final = {
     "GIT_TERMINAL_PROMPT": "0",
     "DEBIAN_FRONTEND": "noninteractive",
 }
-"""Programs shall neither colour, page nor ask: nobody sits at this terminal."""
+"""Programs shall neither colour, page nor ask: no person sits at this terminal."""
 
 _SHORTEST_SECRET: Final = 8
 _SET_DUMPABLE: Final = 4

@@ -50,7 +50,7 @@ def run(
     stop: Stop,
     clock: Callable[[], float] = time.monotonic,
 ) -> Ran:
-    """Run a command to its end, to its time limit, or until somebody stops it."""
+    """Run a command to its end, to its time limit, or until it is stopped."""
     process = subprocess.Popen(  # noqa: S603 - running commands is what this is for; the caller asked for consent
         command,
         cwd=folder,
@@ -102,7 +102,7 @@ def _listen(
 
 
 def _end_all(process: subprocess.Popen[bytes]) -> bool:
-    """End whatever is left of a command, first politely; tell whether anything was."""
+    """End the processes that a command left, first with SIGTERM; return whether there were any."""
     left = process.poll() is None or bool(_members(process.pid))
     for number in (signal.SIGTERM, signal.SIGKILL) if left else ():
         _signal(process.pid, number)

@@ -70,7 +70,7 @@ _PARAMETERS: Final[dict[str, Any]] = {
 def search_files(
     workspace: Workspace, *, seconds: float = SECONDS, clock: Callable[[], float] = time.monotonic
 ) -> Tool:
-    """Make the tool for a workspace; a search ends after so many seconds with what it found."""
+    """Make the tool for a workspace; a search ends at its time limit with what it found."""
 
     def prepare(path: str, **query: Any) -> Action:
         spot = workspace.resolve(path)
@@ -171,7 +171,7 @@ class _Search:
     def _files(self, tally: _Tally) -> Iterator[_File | None]:
         """Yield the files to look at, in the order of their paths; links are not followed.
 
-        None stands for what is passed over: whoever waits can end the search there too.
+        None stands for what is passed over: the caller can end the search there too.
         """
         status = self.workspace.status(self.spot)
         if status is None:

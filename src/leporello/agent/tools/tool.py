@@ -27,7 +27,7 @@ class Action:
     """What a call is about to do.
 
     `title` is one line for people, `detail` what they need to see before they agree. With `asks` nothing happens
-    until somebody agreed.
+    until the user agreed.
     """
 
     title: str

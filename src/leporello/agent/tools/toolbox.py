@@ -30,7 +30,7 @@ _LIMITS = Limits(head_bytes=40_000, tail_bytes=60_000, head_lines=2_500, tail_li
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class ToolOutcome:
     """What the model is told, and whether the call failed."""
 
     text: str
@@ -50,7 +50,7 @@ def default_tools(
 
 
 class Toolbox:
-    """Tools by name; our own secrets are taken out of whatever they answer."""
+    """Tools by name; our own secrets are taken out of their answers."""
 
     def __init__(self, tools: Iterable[Tool], *, environ: Mapping[str, str] = os.environ) -> None:
         self._tools: dict[str, Tool] = {}
@@ -64,17 +64,17 @@ class Toolbox:
         """Return what a request offers to the model, always in the same order."""
         return [tool.schema() for tool in self._tools.values()]
 
-    def prepare(self, call: ToolCall) -> Action | Outcome:
+    def prepare(self, call: ToolCall) -> Action | ToolOutcome:
         """Return what a call would do, or the failed outcome of one that cannot be done."""
         try:
             return self._tool(call.name).action(_arguments(call))
         except Exception as error:  # noqa: BLE001 - whatever a tool does wrong with its arguments, the model is told
             return self._failure(error)
 
-    def do(self, action: Action, stop: Stop) -> Outcome:
-        """Carry out an action; whatever goes wrong is an outcome."""
+    def do(self, action: Action, stop: Stop) -> ToolOutcome:
+        """Carry out an action; a failure is an outcome too."""
         try:
-            return Outcome(text=self._clean(action.do(stop)))
+            return ToolOutcome(text=self._clean(action.do(stop)))
         except Exception as error:  # noqa: BLE001 - a tool's failure is an answer, not the end of the conversation
             return self._failure(error)
 
@@ -83,7 +83,7 @@ class Toolbox:
             raise ToolError(f"there is no tool {visible(name[:80])!r}. These exist: {', '.join(self._tools)}")
         return self._tools[name]
 
-    def _failure(self, error: Exception) -> Outcome:
+    def _failure(self, error: Exception) -> ToolOutcome:
         if isinstance(error, ToolError):
             text = str(error)
         elif isinstance(error, OSError):
@@ -91,7 +91,7 @@ class Toolbox:
             text = f"{where}{error.strerror or error}"
         else:
             text = f"{type(error).__name__}: {error}"
-        return Outcome(text=self._clean(f"Error: {text}"), failed=True)
+        return ToolOutcome(text=self._clean(f"Error: {text}"), failed=True)
 
     def _clean(self, text: str) -> str:
         clip = Clip(limits=_LIMITS)

@@ -137,7 +137,7 @@ def _lines(text: str) -> str:
 def _detail(old: _Old, new: str) -> str:
     """Return all that changes, as a difference where one can be made in reasonable time.
 
-    Nobody can agree to what they cannot see: whoever shows it may shorten it, but must be able to show the rest.
+    A user can only agree to what can be seen: a host may shorten it, but must be able to show the rest.
     """
     before, after = _shown_lines(old.text or ""), _shown_lines(new)
     if old.text is None or len(before) + len(after) > _DIFF_LINES:
@@ -154,7 +154,7 @@ def _shown_lines(text: str) -> list[str]:
 
 
 def _write(workspace: Workspace, spot: Spot, data: bytes, old: _Old) -> str:
-    """Write beside the file and rename: whoever reads meanwhile sees the old file or the new one."""
+    """Write beside the file and rename, so that a reader sees the old file or the new one."""
     *folders, name = spot.parts
     draft = f".leporello-{secrets.token_hex(8)}.part"
     with workspace.folder(folders, create=True) as parent:
@@ -176,7 +176,7 @@ def _refuse_change(parent: int, name: str, spot: Spot, old: _Old) -> None:
     except FileNotFoundError:
         status = None
     if not old.is_still(status):
-        raise ToolError(f"{spot} was changed by somebody else meanwhile; nothing was written. Read it again")
+        raise ToolError(f"{spot} was changed by another program meanwhile; nothing was written. Read it again")
 
 
 def _write_draft(parent: int, draft: str, data: bytes, kept: os.stat_result | None) -> None:
@@ -185,7 +185,7 @@ def _write_draft(parent: int, draft: str, data: bytes, kept: os.stat_result | No
         stream.write(data)
         stream.flush()
         if kept is not None:
-            with suppress(PermissionError):  # only root can give a file to somebody else; others make it their own
+            with suppress(PermissionError):  # only root can give a file to another user; others make it their own
                 os.fchown(descriptor, kept.st_uid, kept.st_gid)
             os.fchmod(descriptor, kept.st_mode & _PERMISSIONS)
         os.fsync(descriptor)

@@ -59,7 +59,7 @@ def command(
         raise click.UsageError("--session needs the name of a conversation; leave it out to begin a new one.")
     with at_once():
         from leporello.agent.tools.environment import blank_environment
-        from leporello.cli.chat.opening import Setting, local, newest
+        from leporello.cli.chat.factory import Setting, local, newest
         from leporello.config import Config
         from leporello.plugins.hermes import install
 

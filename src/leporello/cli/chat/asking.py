@@ -1,4 +1,4 @@
-"""Asking for a yes or no with one key, and a terminal that stays silent while nobody is asked."""
+"""Asking for a yes or no with one key, and a terminal that stays silent in between."""
 
 from __future__ import annotations
 

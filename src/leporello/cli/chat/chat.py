@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from leporello.agent import MainModel
 from leporello.cli.chat import plugin_commands
 from leporello.cli.chat.asking import ask, unechoed
+from leporello.cli.chat.factory import OpenedChat, Setting, engine_source, model_note, opened
 from leporello.cli.chat.greeting import engine_line, greeting, last_exchange, model_line
 from leporello.cli.chat.interrupts import interrupts, proper_end
 from leporello.cli.chat.line import LineReader
-from leporello.cli.chat.opening import Opened, Setting, engine_source, model_note, opened
 from leporello.cli.chat.screen import Screen, is_cut
 from leporello.cli.chat.slash import TABLE, nearest, parse
 from leporello.cli.chat.usage import status_line
-from leporello.cli.chat.view import View
+from leporello.cli.chat.view import ChatView
 from leporello.cli.chat.warned import warnings_to
 from leporello.config.engines import BUILT_IN
 from leporello.errors import LeporelloError
@@ -55,7 +55,7 @@ class Chat:
 
     def __init__(self, setting: Setting, screen: Screen) -> None:
         self.screen = screen
-        self.view = View(screen)
+        self.view = ChatView(screen)
         self._enabled = self._run_enabled(setting)
         self._always: set[str] = set()
         self._opened = self._open(setting)
@@ -130,7 +130,7 @@ class Chat:
     def begin_another(self) -> str:
         """End this conversation and begin another; return its name."""
         begun = self.session.reset()
-        self._opened.claim.take(begun)
+        self._opened.lock.acquire(begun)
         return begun
 
     def take_back(self) -> Message | None:
@@ -194,7 +194,7 @@ class Chat:
         self.screen.stopping = True
         self._opened.agent.stop()
 
-    def _open(self, setting: Setting, **ready: Any) -> Opened:
+    def _open(self, setting: Setting, **ready: Any) -> OpenedChat:
         return opened(setting, on_event=self.view.take, confirm=self._confirm, enabled=self._enabled, **ready)
 
     def _run_enabled(self, setting: Setting) -> EnabledPlugins:
@@ -213,10 +213,10 @@ class Chat:
         before = self._opened
         setting = replace(setting, session_id=session_id or self.session.id)
         source = engine_source(setting, setting.route(), before.store, self._enabled)
-        before.claim.take(str(setting.session_id))
+        before.lock.acquire(str(setting.session_id))
         with interrupts(_finish_first):
             before.agent.close()
-            self._opened = self._open(setting, source=source, store=before.store, claim=before.claim)
+            self._opened = self._open(setting, source=source, store=before.store, lock=before.lock)
 
     def _confirm(self, wanted: ConfirmationWanted) -> bool:
         """Ask whether a tool may do what it is about to do."""

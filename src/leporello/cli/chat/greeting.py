@@ -11,13 +11,13 @@ from leporello.messages import role_of, text_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from leporello.cli.chat.opening import Opened
+    from leporello.cli.chat.factory import OpenedChat
     from leporello.session import Session
 
 KEYS: Final = "/help shows the commands · Ctrl-C stops a turn · Ctrl-D leaves"
 
 
-def greeting(opened: Opened, *, local: bool) -> Iterator[str]:
+def greeting(opened: OpenedChat, *, local: bool) -> Iterator[str]:
     """Yield the lines at the start of a chat."""
     session, setting = opened.agent.session, opened.setting
     yield f"Leporello {__version__} · conversation {session.id}"
@@ -42,7 +42,7 @@ def engine_line(session: Session) -> str:
     return f"engine   {usage.engine}{folds}"
 
 
-def model_line(opened: Opened) -> str:
+def model_line(opened: OpenedChat) -> str:
     """Say which model this is, who serves it, and its window."""
     route = opened.route
     return f"model    {route.model} ({route.who}), window {opened.agent.session.context_length:,} tokens"

@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from leporello.agent.events import Retrying, TextPiece, ToolFinished, TurnEnded
+from leporello.cli.chat.factory import model_note, opened
 from leporello.cli.chat.interrupts import interrupts, proper_end
-from leporello.cli.chat.opening import model_note, opened
 from leporello.cli.chat.screen import Screen
 from leporello.cli.chat.warned import warnings_to
-from leporello.cli.shown import print_json
+from leporello.cli.format import print_json
 from leporello.events import CompactionFinished, Event, Notice, SummaryFellBack
 from leporello.messages.visible import visible
 from leporello.session.events import WindowCorrected
 
 if TYPE_CHECKING:
-    from leporello.cli.chat.opening import Setting
+    from leporello.cli.chat.factory import Setting
     from leporello.session import SessionUsage
 
 _CODES: Final = {"done": 0, "interrupted": 130}
@@ -34,7 +34,7 @@ def answer(setting: Setting, question: str, *, as_json: bool) -> int:
     try:
         return _answer(setting, question, as_json=as_json)
     except OSError as error:
-        if error.errno != errno.EPIPE:  # whoever reads has enough: no reason for a word
+        if error.errno != errno.EPIPE:  # the reader has closed the pipe, which is no error
             tell(
                 f"leporello: the answer cannot be written: {error.strerror or error}; the conversation keeps what came"
             )
@@ -43,7 +43,7 @@ def answer(setting: Setting, question: str, *, as_json: bool) -> int:
 
 
 def _answer(setting: Setting, question: str, *, as_json: bool) -> int:
-    turn = Turn(screen=None if as_json else Screen())
+    turn = PrintedTurn(screen=None if as_json else Screen())
     with proper_end(), warnings_to(tell):
         conversation = opened(setting, on_event=turn.take)
         try:
@@ -74,7 +74,7 @@ def tell(text: str) -> None:
 
 
 @dataclass(kw_only=True)
-class Turn:
+class PrintedTurn:
     """What happened; with a screen, the answer is written as it comes."""
 
     screen: Screen | None

@@ -87,7 +87,7 @@ class Screen:
         self.line(text, "red")
 
     def show(self, thing: RenderableType) -> None:
-        """Write a table, or whatever else can be drawn."""
+        """Write a table, or anything else that rich can draw."""
         self.end_of_answer()
         self.console.print(thing)
 

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from leporello.cli.chat.usage import usage_table
 from leporello.cli.chat.view import not_folded
-from leporello.cli.shown import moment, on_one_line
+from leporello.cli.format import moment, on_one_line
 from leporello.messages import text_of
 from leporello.messages.visible import visible
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.table import Table
 from rich.text import Text
 
-from leporello.cli.shown import counted
+from leporello.cli.format import counted
 from leporello.messages.visible import visible
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from leporello.agent.events import (
     ToolStarted,
     TurnEnded,
 )
-from leporello.cli.shown import counted
+from leporello.cli.format import counted
 from leporello.events import CompactionFinished, CompactionStarted, Event, Notice, SummaryFellBack
 from leporello.session.events import RequestReady, ToolAnswered, WindowCorrected
 
@@ -31,7 +31,7 @@ def not_folded(reason: str) -> str:
     return f"nothing was folded: {reason or 'there is nothing to fold yet'}"
 
 
-class View:
+class ChatView:
     """Takes every event, and shows those that a person wants to see. `compactions` counts those that were shown.
 
     What happens in another thread, where an engine prepares summaries, is shown when the user is not typing.
@@ -61,7 +61,7 @@ class View:
 
     @singledispatchmethod
     def _show(self, event: Event) -> None:
-        """Pass over what nobody needs to see: `/usage` adds it up."""
+        """Pass over it: `/usage` adds it up."""
 
     @_show.register
     def _text(self, event: TextPiece) -> None:

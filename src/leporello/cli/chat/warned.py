@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @contextmanager
 def warnings_to(tell: Callable[[str], None]) -> Iterator[None]:
-    """Tell Leporello's warnings inside the block, and nobody else's: a chat is no place for those."""
+    """Show Leporello's warnings inside the block, and no others."""
 
     def show(
         message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None

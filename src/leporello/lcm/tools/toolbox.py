@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from importlib.resources import files
 from string import Template
@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from leporello.errors import LeporelloError, ModelError, ToolError
 from leporello.lcm.dag import flat_text
-from leporello.lcm.tools.reading import Reader
+from leporello.lcm.tools.reader import Reader
 from leporello.lcm.tools.schemas import SCHEMAS
 from leporello.prices import cost
 from leporello.redact import redact
-from leporello.store.records import SearchFilter
 from leporello.summary.blocks import moment, span
 from leporello.summary.calls import ASSUMED_WINDOW
 from leporello.summary.template import cut
@@ -27,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from leporello.config.model import Lcm
-    from leporello.lcm.artifacts import Trail
+    from leporello.lcm.artifacts import ArtifactTrail
     from leporello.redact import Redacted
     from leporello.store import Branch
     from leporello.store.search import Hit
@@ -41,7 +40,7 @@ _ANSWER_TIMEOUT = 60.0
 ANSWER = "lcm_expand_query"  # the reason in the journal
 
 
-class Toolbox:
+class LCMTools:
     """The tools of one conversation."""
 
     def __init__(
@@ -49,7 +48,7 @@ class Toolbox:
         branch: Branch,
         settings: Lcm,
         summariser: Summariser,
-        trail: Trail,
+        trail: ArtifactTrail,
         status: Callable[[], dict[str, Any]],
     ) -> None:
         self._branch = branch
@@ -85,9 +84,9 @@ class Toolbox:
         *,
         regex: bool,
     ) -> dict[str, Any]:
-        from leporello.store.search import search
-
-        wanted = SearchFilter(
+        find = partial(
+            self._branch.store.search,
+            query,
             conversation=self._conversation(conversation),
             owner=self._branch.owner,
             role=role,
@@ -95,18 +94,13 @@ class Toolbox:
             since=_time("since", since),
             until=_time("until", until),
             without=self._asking(),
+            cursor=cursor,
+            sort=sort,
+            regex=regex,
+            hide_secrets=self._settings.redact,
         )
         while True:
-            found = search(
-                self._branch.store,
-                query,
-                filter=wanted,
-                limit=limit,
-                cursor=cursor,
-                sort=sort,
-                regex=regex,
-                hide_secrets=self._settings.redact,
-            )
+            found = find(limit=limit)
             covering = self._reader.leaves((hit.id, hit.other_branch) for hit in found.hits)
             results = [self._hit(hit, covering.get(hit.id)) for hit in found.hits]
             fitting = _fitting(results, MOST_ANSWER_TOKENS)
@@ -150,7 +144,7 @@ class Toolbox:
 
     def _nodes(self, hits: Sequence[tuple[str, Hit]]) -> dict[str, Any]:
         homes = {name: hit.conversation for name, hit in hits}
-        found = {name: self._branch.store.node(name, owner=self._branch.owner) for name in homes}
+        found = {name: self._branch.node(name) for name in homes}
         return {
             name: {
                 **self._reader.home(homes[name]),
@@ -169,10 +163,11 @@ class Toolbox:
         return self._reader.expand(id, max_tokens, cursor)
 
     def _expand_query(self, question: str, max_tokens: int) -> dict[str, Any]:
-        from leporello.store.search import search
-
-        wanted = SearchFilter(conversation=self._branch.conversation, owner=self._branch.owner, without=self._asking())
-        hits = search(self._branch.store, question, filter=wanted, limit=PASSAGES).hits
+        branch = self._branch
+        found = branch.store.search(
+            question, conversation=branch.conversation, owner=branch.owner, without=self._asking(), limit=PASSAGES
+        )
+        hits = found.hits
         rows = self._branch.get(hit.id for hit in hits)
         texts = {hit.id: redact(flat_text(rows[hit.id].message)) for hit in hits if hit.id in rows}
         answer, why = self._answered(question, texts, max_tokens) if texts else (None, "")

@@ -4,8 +4,9 @@ Two finders, because they must stand at different ends of `sys.meta_path`:
 
 - `Shims` answers the names in `PROVIDED`, and says what is provided when a plugin asks for more. It stands last, behind
   everything that is really installed; our own commands put it first.
-- `Watch` provides nothing. It sees a real `agent.context_engine` arrive and makes the two base classes know each other,
-  and it keeps a plugin's modules single when the plugin imports them under `plugins.context_engine.<name>` too.
+- `ContractFinder` provides nothing. It sees a real `agent.context_engine` arrive and makes the two base classes know
+  each other, and it keeps a plugin's modules single when the plugin imports them under `plugins.context_engine.<name>`
+  too.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ PROVIDED = (
     "plugins",
     ENGINES,
 )
+"""The module names that are answered."""
 
 _SHIMS = Path(__file__).with_name("shims")
 _loaded: dict[str, str] = {}  # engine folder's name -> its module's private name
@@ -118,7 +120,7 @@ class Shims(MetaPathFinder):
         return spec_from_file_location(fullname, file.with_suffix(".py"))
 
 
-class Watch(MetaPathFinder):
+class ContractFinder(MetaPathFinder):
     """Sees the real contract arrive, and keeps a plugin's modules single."""
 
     def find_spec(
@@ -185,5 +187,5 @@ def _is_hermes(path: Sequence[str] | None) -> bool:
     return PathFinder.find_spec(CONTRACT, path) is not None
 
 
-_watch = Watch()
+_watch = ContractFinder()
 _shims = Shims()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from leporello.llm import LLM, Completion
+    from leporello.messages import Message
 
 DEFAULT_MAX_TOKENS = 4096
 NO_MODEL = (
@@ -25,7 +26,7 @@ NO_MODEL = (
 
 
 class _Unset:
-    """Stands for "nobody said", which is not the same as "no model"."""
+    """Stands for "not given", which is not the same as "no model"."""
 
 
 _UNSET: Final = _Unset()
@@ -61,7 +62,7 @@ def serve(config: Config, **llm: LLM | None) -> None:
 def call_llm(
     task: str | None = None,
     *,
-    messages: list[dict[str, Any]],
+    messages: list[Message],
     model: str | None = None,
     max_tokens: int | None = None,
     timeout: float | None = None,

@@ -1,6 +1,7 @@
 """Search: what is indexed, how a query is read, and how hits are ranked."""
 
-from leporello.store.search.hits import MOST_HITS, Hit, SearchResult, search
+from leporello.store.records import Hit, SearchResult
+from leporello.store.search.hits import MOST_HITS, search
 from leporello.store.search.prepare import FTS_DDL, PREPARE_VERSION, plain_text, prepared_text
 from leporello.store.search.query import Query, parse
 

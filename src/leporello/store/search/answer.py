@@ -14,7 +14,7 @@ from leporello.store.search.scan import as_candidate, fits
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from leporello.store.protocol import Store
+    from leporello.store.protocol import SearchStore
     from leporello.store.records import Candidate, SearchFilter
     from leporello.store.search.query import Query
 
@@ -31,7 +31,7 @@ _YEARS, _MOST_DAYS = 3, 6
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer:
+class RankedHits:
     """Ranked hits of a question; not `complete` when its words have more."""
 
     hits: list[Ranked]
@@ -42,13 +42,13 @@ class Answer:
 class Asked:
     """A question, who may be searched, and the number of the last message that counts."""
 
-    store: Store
+    store: SearchStore
     query: Query
     filter: SearchFilter
     newest: int
 
 
-def answered(asked: Asked) -> Answer:
+def answered(asked: Asked) -> RankedHits:
     """Rank the best hits of a question's words and of the days it names, with what stands around the very best."""
     words = [part for unit in asked.query.content for part in unit.split(" ")]
     messages, counts = asked.store.term_counts(words, newest=asked.newest)
@@ -59,7 +59,7 @@ def answered(asked: Asked) -> Answer:
         beside = [*dated, *_neighbours(asked, [*pool[:ASKED_AROUND], *dated[:ASKED_AROUND]])]
         known = {each.id for each in pool}
         pool = [*pool, *{each.id: each for each in beside if each.id not in known}.values()]
-    return Answer(hits=ranked(asked.query, pool, statistics, question=asked.query.question), complete=complete)
+    return RankedHits(hits=ranked(asked.query, pool, statistics, question=asked.query.question), complete=complete)
 
 
 def _pool(asked: Asked, statistics: Statistics) -> tuple[Sequence[Candidate], bool]:

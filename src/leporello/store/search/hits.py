@@ -12,11 +12,11 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final
 
 from leporello.errors import QueryError
 from leporello.redact import redact_message
-from leporello.store.records import SearchFilter
+from leporello.store.records import Hit, SearchFilter, SearchResult
 from leporello.store.search.answer import Asked, answered
 from leporello.store.search.cursor import Cursor, decode, encode, name_of
 from leporello.store.search.prepare import plain_text
@@ -29,8 +29,8 @@ from leporello.store.search.snippet import around, snippet
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-    from leporello.store.protocol import Store
-    from leporello.store.records import Candidate, Stored
+    from leporello.store.protocol import SearchStore
+    from leporello.store.records import Candidate, Sort, Stored
 
 MOST_HITS: Final = 200
 REGEX_SECONDS: Final = 2.0
@@ -45,42 +45,12 @@ MOST_READ: Final = 32 * BLOCK
 _TELLING: Final = 24
 """Characters by which a place is found again in a text from which secrets were taken."""
 
-Sort = Literal["relevance", "recency"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Hit:
-    """A message that was found; `rank` counts from 1 over all pages, `snippet` is what stands around the find.
-
-    `other_branch` is the branch it was said on when it is not on the path of the head: taken back, or said beside it.
-    """
-
-    id: str
-    conversation: str
-    seq: int
-    other_branch: int
-    rank: int
-    role: str
-    name: str
-    time: float
-    snippet: str
-    score: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchResult:
-    """A page of hits; `cursor` leads to the next one. Not `complete`: a limit left out hits that no later page has."""
-
-    hits: tuple[Hit, ...] = ()
-    complete: bool = True
-    cursor: str | None = None
-
 
 @dataclass(frozen=True, kw_only=True)
 class _Search:
     """One search, read and checked."""
 
-    store: Store
+    store: SearchStore
     query: Query
     filter: SearchFilter
     limit: int
@@ -89,7 +59,7 @@ class _Search:
 
 
 def search(
-    store: Store,
+    store: SearchStore,
     text: str,
     *,
     filter: SearchFilter | None = None,  # noqa: A002 - its name
@@ -276,7 +246,7 @@ def _walk(asked: _Search, expression: Expression | None) -> SearchResult:
 
 
 def _place(asked: _Search, given: int) -> Cursor:
-    """Return the cursor behind a page of so many hits, still without its offset."""
+    """Return the cursor behind a page of hits, still without its offset."""
     return replace(asked.cursor, given=asked.cursor.given + given, offset=0, position=None)
 
 

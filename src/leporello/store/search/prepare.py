@@ -19,7 +19,7 @@ from leporello.redact import redact_message
 from leporello.store.search.stem import stem
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from leporello.messages import Message
     from leporello.redact import RedactedMessage
@@ -31,7 +31,7 @@ FTS_DDL = """CREATE VIRTUAL TABLE IF NOT EXISTS search USING fts5(text, content=
 """The terms are ready-made, so the plainest tokenizer is right: only ASCII characters separate."""
 
 LONGEST_INDEXED = 512 * 1024
-"""Characters of a message that search finds: of a longer one the first and the last half of so many."""
+"""Characters of a message that search finds: of a longer one the first and the last half of this many."""
 
 _MARGIN = 16 * 1024  # a secret that a cut would make unrecognisable is not longer
 _LONGEST_TERM = 128
@@ -71,7 +71,7 @@ def prepared_text(message: Message) -> str:
     return _stemmed(_ends(_indexed(redact_message(_bounded(message)))))
 
 
-def plain_text(message: Message) -> str:
+def plain_text(message: Mapping[str, Any]) -> str:
     """Return what a search of this message looks at, as it was written: for ranking and snippets, not for an index."""
     return "\n".join(piece for piece in (_said(message), *_called(message)) if piece)
 
@@ -193,7 +193,7 @@ def _ends(text: str, margin: int = 0) -> str:
     return text if len(text) <= LONGEST_INDEXED else f"{text[:half]}\n{text[-half:]}"
 
 
-def _said(message: Message) -> str:
+def _said(message: Mapping[str, Any]) -> str:
     """Return the text of a message; a tool's JSON answer is read, so that escapes do not glue words together."""
     text = message.get("content")
     if not isinstance(text, str):
@@ -204,7 +204,7 @@ def _said(message: Message) -> str:
     return "\n".join(_leaves(_json(text), keys=True)) if is_json else text
 
 
-def _called(message: Message) -> Iterator[str]:
+def _called(message: Mapping[str, Any]) -> Iterator[str]:
     for call in tool_calls_of(message):
         yield call.name
         yield "\n".join(_leaves(call.arguments)) if call.arguments else call.raw

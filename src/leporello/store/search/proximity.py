@@ -50,7 +50,7 @@ def lower(text: str) -> str:
 
 
 def _places(term: str, lowered: str) -> Iterator[int]:
-    """Yield where words with the stem stand, at most so many."""
+    """Yield where words with the stem stand, a bounded number of them."""
     first = term.partition(" ")[0]
     found = 0
     for opening in openings(first):

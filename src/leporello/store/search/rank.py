@@ -1,7 +1,7 @@
 """The ranking: one pure function over a bounded number of candidates and the statistics of their terms.
 
-A question is answered by a message, but its words are often spread over what stands around it: somebody asks where the
-keys are, somebody else answers "on the shelf". So a message's score is a sum of four BM25 scores: of the message
+A question is answered by a message, but its words are often spread over what stands around it: one person asks where
+the keys are, another answers "on the table". So a message's score is a sum of four BM25 scores: of the message
 itself, of it with its direct neighbours, of it with three neighbours on either side, and of its whole sitting. A
 speaker or a date that the question names counts twice as much as the rarest of its words. Of equals the oldest comes
 first: there it was said for the first time. Behind the very best hits, every further sitting shows its best one before
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 K1: Final = 1.2
 B: Final = 0.75
 CIRCLES: Final = {1: 1.0, 3: 1.0}
-"""The weight of a message with so many neighbours on either side; alone it has the weight 1."""
+"""The weight of a message with this many neighbours on either side; alone it has the weight 1."""
 SITTING: Final = 1.0
 """The weight of all that was said without a pause."""
 SPEAKER: Final = 2.0
@@ -151,15 +151,15 @@ def _by_answer(query: Query, candidates: list[Candidate], statistics: Statistics
     dates = named_dates(query.text)
     found = []
     for number, each, score in _circled(read, own):
-        # Naming all speakers prefers nobody.
+        # Naming all speakers prefers none.
         speaks = len(named) == 1 and not named.isdisjoint(speakers[each.candidate.name])
         dated = max((date.closeness(each.candidate.time) for date in dates), default=0)
         bonus = (SPEAKER * speaks + DATE * dated) * rarest
         found.append(Ranked(candidate=each.candidate, score=score + bonus, sitting=number))
-    return _in_turns(sorted(found, key=lambda each: (-round(each.score, 9), number_of(each.candidate.id))))
+    return in_turns(sorted(found, key=lambda each: (-round(each.score, 9), number_of(each.candidate.id))))
 
 
-def _in_turns(best: list[Ranked]) -> list[Ranked]:
+def in_turns(best: list[Ranked]) -> list[Ranked]:
     """Keep the very best hits in front; behind them put the best one of every sitting that is not there yet."""
     scores: dict[int, list[float]] = {}
     for each in best:

@@ -10,14 +10,14 @@ from leporello.store.search.prepare import plain_text
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from leporello.store.protocol import Store
+    from leporello.store.protocol import SearchStore
     from leporello.store.records import SearchFilter, Stored
 
 Position = tuple[str, int]
 """A conversation, and the seq before which to go on in it."""
 
 
-def newest_messages(store: Store, filter: SearchFilter, *, start: Position | None) -> Iterator[Stored]:  # noqa: A002 - its name
+def newest_messages(store: SearchStore, filter: SearchFilter, *, start: Position | None) -> Iterator[Stored]:  # noqa: A002 - its name
     """Walk messages that fit a filter: conversations from the youngest, in each from the newest."""
     for key in _conversations(store, filter, start):
         last = start[1] - 1 if start and start[0] == key else None
@@ -25,7 +25,7 @@ def newest_messages(store: Store, filter: SearchFilter, *, start: Position | Non
         yield from (stored for stored in rows if fits(stored, filter))
 
 
-def _conversations(store: Store, filter: SearchFilter, start: Position | None) -> list[str]:  # noqa: A002 - its name
+def _conversations(store: SearchStore, filter: SearchFilter, start: Position | None) -> list[str]:  # noqa: A002 - its name
     if filter.conversation is not None:
         return [filter.conversation]
     infos = sorted(store.conversations(owner=filter.owner), key=lambda info: (info.created, info.key), reverse=True)

@@ -5,64 +5,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from leporello.store.records import Candidates
-from leporello.store.search.scan import as_candidate
-from leporello.store.sqlite.reading import load
-from leporello.store.sqlite.rows import column_text, conversation_term, find, number_of, owner_term
+from leporello.store.relational.matching import COUNTED, FEW_OTHERS, SCANNED, SCORED, Match, as_candidates
+from leporello.store.relational.rows import column_text, conversation_term, find, number_of, owner_term
 
 if TYPE_CHECKING:
-    import sqlite3
-
-    from leporello.store.records import SearchFilter, Stored
-
-SCANNED: Final = 4_000  # hits that are looked at, newest first, for those that pass a filter
-SCORED: Final = 12_000  # hits whose score is worked out, the newest ones
-COUNTED: Final = 2_000  # hits of a term that are counted; beyond, their number is estimated
-_FEW_OTHERS: Final = SCANNED // 4  # messages outside the conversation that is searched
-
-_ALL: Final = (1 << 63) - 1
+    from leporello.store.records import SearchFilter
+    from leporello.store.relational.dialect import Connection
 
 
-@dataclass(frozen=True, kw_only=True)
-class Match:
-    """What to look for: a full-text expression, a filter, and the number of the last message that counts, if any."""
-
-    text: str
-    filter: SearchFilter
-    newest: int = 0
-
-    @property
-    def last(self) -> int:
-        """The highest number that counts."""
-        return self.newest or _ALL
-
-
-def matching(connection: sqlite3.Connection, match: Match, limit: int, *, newest_first: bool) -> Candidates:
+def matching(connection: Connection, match: Match, limit: int, *, newest_first: bool) -> Candidates:
     """Return at most `limit` messages that match, newest first or by score."""
     scope = _scope(connection, match.filter)
     if scope is None:
         return Candidates()
     look = _newest if newest_first else _best
     hits, cut = look(connection, match, scope, limit)
-    stored = load(connection, [number for number, _ in hits])
-    if len({each.branch for each in stored.values()}) > 1:
-        hits = _without_repeats(hits, stored)
-    return Candidates(found=tuple(as_candidate(stored[number], score) for number, score in hits), cut=cut)
+    return as_candidates(connection, hits, cut=cut)
 
 
-def _without_repeats(hits: list[tuple[int, float]], stored: dict[int, Stored]) -> list[tuple[int, float]]:
-    """Return the hits, of equal messages at one place of sibling branches only the first."""
-    first: dict[tuple[str, float, str], int] = {}
-    for number, _ in hits:
-        each = stored[number]
-        first.setdefault((each.conversation, each.place, each.fingerprint), number)
-    kept = set(first.values())
-    return [hit for hit in hits if hit[0] in kept]
-
-
-def term_count(connection: sqlite3.Connection, term: str, last: int) -> int:
+def term_count(connection: Connection, term: str, last: int) -> int:
     """Count the messages with a term; a number beyond `COUNTED` is estimated from the newest ones."""
     quoted = term.replace('"', '""')
     count, lowest = connection.execute(
@@ -85,8 +49,8 @@ class _Scope:
         return f'({match}) AND "{self.term}"' if self.term else match
 
 
-def _scope(connection: sqlite3.Connection, filter: SearchFilter) -> _Scope | None:  # noqa: A002 - its name
-    """Return who may be searched, None for nobody.
+def _scope(connection: Connection, filter: SearchFilter) -> _Scope | None:  # noqa: A002 - its name
+    """Return the owners that may be searched, None when there is none.
 
     The term makes a search of common words dearer. Where few messages are of others the condition alone does.
     """
@@ -101,13 +65,11 @@ def _scope(connection: sqlite3.Connection, filter: SearchFilter) -> _Scope | Non
     if found is None:
         return None
     last = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0]
-    term = conversation_term(found.id) if last - found.next_seq > _FEW_OTHERS else ""
+    term = conversation_term(found.id) if last - found.next_seq > FEW_OTHERS else ""
     return _Scope(condition="m.conversation = ?", value=found.id, term=term)
 
 
-def _best(
-    connection: sqlite3.Connection, match: Match, scope: _Scope, limit: int
-) -> tuple[list[tuple[int, float]], bool]:
+def _best(connection: Connection, match: Match, scope: _Scope, limit: int) -> tuple[list[tuple[int, float]], bool]:
     """Score the newest hits, and return the best that pass the filter; and whether there were more than the newest."""
     wheres, values = _conditions(match.filter, scope)
     newest = "SELECT rowid FROM search WHERE search MATCH ? AND rowid <= ? ORDER BY rowid DESC LIMIT ?"
@@ -122,9 +84,7 @@ def _best(
     return hits, beyond is not None
 
 
-def _newest(
-    connection: sqlite3.Connection, match: Match, scope: _Scope, limit: int
-) -> tuple[list[tuple[int, float]], bool]:
+def _newest(connection: Connection, match: Match, scope: _Scope, limit: int) -> tuple[list[tuple[int, float]], bool]:
     """Walk the hits, newest first, until enough of them pass the filter; tell whether it was given up before."""
     wheres, values = _conditions(match.filter, scope)
     rows = connection.execute(

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 from leporello.errors import StoreBusyError, StoreError
+from leporello.store.sqlite.dialect import SQLiteDialect
 from leporello.store.sqlite.migrations import is_current, migrate
 
 if TYPE_CHECKING:
@@ -20,6 +21,14 @@ BUSY_SECONDS: Final = 10.0
 MOST_CONNECTIONS: Final = 4
 _CACHE_KIB: Final = 8_000
 _LOG_WAIT_MS: Final = 10
+
+
+class SQLiteConnection(sqlite3.Connection):
+    """A connection that knows what SQLite does differently."""
+
+    dialect = SQLiteDialect()
+    locking = ""  # a transaction that writes is alone in the file
+    walk = sqlite3.Connection.execute
 
 
 class Database:
@@ -37,7 +46,7 @@ class Database:
         self.busy_seconds = busy_seconds
         self._most = MOST_CONNECTIONS if path else 1
         self._closed = False
-        self._left_behind: list[sqlite3.Connection] = []
+        self._left_behind: list[SQLiteConnection] = []
         self._start()
 
     def _start(self) -> None:
@@ -48,7 +57,7 @@ class Database:
         self._finalizer = weakref.finalize(self, self._pool.end)
 
     @contextmanager
-    def read(self) -> Iterator[sqlite3.Connection]:
+    def read(self) -> Iterator[SQLiteConnection]:
         """Lend a connection that sees one state of the database."""
         with self._lent(create=False) as connection:
             connection.execute("BEGIN")
@@ -59,7 +68,7 @@ class Database:
                     connection.execute("ROLLBACK")
 
     @contextmanager
-    def write(self) -> Iterator[sqlite3.Connection]:
+    def write(self) -> Iterator[SQLiteConnection]:
         """Lend a connection whose changes are made all together at the end, or not at all."""
         if os.getpid() != self._pid:
             self._begin_anew()
@@ -81,7 +90,7 @@ class Database:
             self._writing.release()
 
     @contextmanager
-    def plain(self) -> Iterator[sqlite3.Connection]:
+    def plain(self) -> Iterator[SQLiteConnection]:
         """Lend a connection without a transaction, for work that SQLite does outside of one."""
         with self._lent(create=False) as connection:
             yield connection
@@ -126,7 +135,7 @@ class Database:
         self._pool.free += kept  # a database in memory exists nowhere else; the child has a copy of it
 
     @contextmanager
-    def _lent(self, *, create: bool) -> Iterator[sqlite3.Connection]:
+    def _lent(self, *, create: bool) -> Iterator[SQLiteConnection]:
         """Lend a connection, and say in our words what the database answers to what is done with it."""
         if os.getpid() != self._pid:
             self._begin_anew()
@@ -151,7 +160,7 @@ class Database:
         except sqlite3.Error as error:
             raise self._explained(error) from error
 
-    def _opened(self) -> sqlite3.Connection:
+    def _opened(self) -> SQLiteConnection:
         if self.path is not None:
             refuse_special(self.path)
             if not self.read_only:
@@ -171,14 +180,14 @@ class Database:
             raise
         return connection
 
-    def _connect(self) -> sqlite3.Connection:
+    def _connect(self) -> SQLiteConnection:
         if self.path is None:
             return _open(":memory:")
         if not self.read_only:
             return _open(str(self.path))
         return _open(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
 
-    def _bring_up_to_date(self, connection: sqlite3.Connection) -> None:
+    def _bring_up_to_date(self, connection: SQLiteConnection) -> None:
         if is_current(connection, self.place):
             return
         if self.read_only:
@@ -247,12 +256,14 @@ def refuse_special(path: Path) -> None:
         raise StoreError("it is not a regular file.", place=str(path), hint="Name another file.")
 
 
-def _open(name: str, *, uri: bool = False) -> sqlite3.Connection:
-    return sqlite3.connect(name, uri=uri, isolation_level=None, check_same_thread=False, cached_statements=256)
+def _open(name: str, *, uri: bool = False) -> SQLiteConnection:
+    return sqlite3.connect(
+        name, uri=uri, isolation_level=None, check_same_thread=False, cached_statements=256, factory=SQLiteConnection
+    )
 
 
 @contextmanager
-def _empty() -> Iterator[sqlite3.Connection]:
+def _empty() -> Iterator[SQLiteConnection]:
     """Lend an empty database: what a file that does not exist yet reads as."""
     connection = _open(":memory:")
     try:
@@ -266,12 +277,12 @@ class _Pool:
     """A few connections, each lent to one thread at a time."""
 
     def __init__(self, most: int) -> None:
-        self.free: list[sqlite3.Connection] = []
+        self.free: list[SQLiteConnection] = []
         self.slots = threading.Semaphore(most)
         self.closed = False
         """Whether the process is ending: a database in memory is gone then."""
 
-    def take(self) -> sqlite3.Connection | None:
+    def take(self) -> SQLiteConnection | None:
         """Return a connection that is free, or None; threads may ask at the same moment."""
         try:
             return self.free.pop()
@@ -284,6 +295,6 @@ class _Pool:
             connection.close()
 
     def end(self) -> None:
-        """Close the connections when nobody uses the database any more, or the process ends."""
+        """Close the connections when the database is no longer used, or the process ends."""
         self.closed = True
         self.close()

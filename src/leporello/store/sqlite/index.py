@@ -12,17 +12,18 @@ from typing import TYPE_CHECKING, Final
 
 from leporello.errors import StoreError
 from leporello.store.records import Finding
+from leporello.store.relational.matching import Match
+from leporello.store.relational.reading import load, load_readable
+from leporello.store.relational.rows import Part, column_text, conversation_term, find, owner_term, set_setting, setting
 from leporello.store.search.prepare import FTS_DDL, PREPARE_VERSION, prepared_text
-from leporello.store.sqlite.candidates import Match, matching, term_count
-from leporello.store.sqlite.reading import load, load_readable
-from leporello.store.sqlite.rows import Part, column_text, conversation_term, find, owner_term, set_setting, setting
+from leporello.store.sqlite.candidates import matching, term_count
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Iterable, Sequence
 
     from leporello.store.records import Candidates, SearchFilter
-    from leporello.store.sqlite.rows import Conversation
+    from leporello.store.relational.dialect import Connection
+    from leporello.store.relational.rows import ConversationRow
 
 CATCH_UP: Final = 50  # messages of an outdated index that each write brings up to date
 _BATCH: Final = 500
@@ -33,13 +34,13 @@ def row_text(prepared: str, conversation: int, owner: str) -> str:
     return column_text(f"{prepared} {conversation_term(conversation)} {owner_term(owner)}")
 
 
-def ensure_index(connection: sqlite3.Connection) -> None:
+def ensure_index(connection: Connection) -> None:
     """Make an index when there is none of this version yet."""
     if setting(connection, "prepare_version") != PREPARE_VERSION:
         make_index(connection)
 
 
-def make_index(connection: sqlite3.Connection) -> None:
+def make_index(connection: Connection) -> None:
     """Make an empty index, and note which messages it still lacks."""
     connection.execute("DROP TABLE IF EXISTS search")
     connection.execute(FTS_DDL)
@@ -48,7 +49,7 @@ def make_index(connection: sqlite3.Connection) -> None:
     set_setting(connection, "index_todo", last)
 
 
-def add_to_index(connection: sqlite3.Connection, rows: Iterable[tuple[int, str]]) -> None:
+def add_to_index(connection: Connection, rows: Iterable[tuple[int, str]]) -> None:
     """Index messages that were just stored, and a few of those an outdated index still lacks."""
     state = dict(connection.execute("SELECT key, value FROM settings"))
     if state.get("prepare_version") != str(PREPARE_VERSION):
@@ -59,7 +60,7 @@ def add_to_index(connection: sqlite3.Connection, rows: Iterable[tuple[int, str]]
         catch_up(connection, CATCH_UP)
 
 
-def take_from_index(connection: sqlite3.Connection, rows: Iterable[tuple[int, str]]) -> None:
+def take_from_index(connection: Connection, rows: Iterable[tuple[int, str]]) -> None:
     """Take messages out of the index, each with the text that was indexed for it."""
     if setting(connection, "prepare_version") != PREPARE_VERSION:
         make_index(connection)
@@ -69,7 +70,7 @@ def take_from_index(connection: sqlite3.Connection, rows: Iterable[tuple[int, st
     )
 
 
-def catch_up(connection: sqlite3.Connection, count: int) -> int:
+def catch_up(connection: Connection, count: int) -> int:
     """Index up to `count` messages that the index lacks, the newest first; return how many it may still lack."""
     todo = setting(connection, "index_todo")
     rows = connection.execute(
@@ -151,7 +152,7 @@ class Index(Part):
             return _differing(connection, found) if found else []
 
 
-def _stray(connection: sqlite3.Connection) -> list[Finding]:
+def _stray(connection: Connection) -> list[Finding]:
     """Return the messages that are not in the index, and the entries that belong to no message."""
     has = {row[0] for row in connection.execute("SELECT id FROM search_docsize")}
     wanted = {row[0] for row in connection.execute("SELECT id FROM messages WHERE kind = 0")}
@@ -162,7 +163,7 @@ def _stray(connection: sqlite3.Connection) -> list[Finding]:
     ]
 
 
-def _differing(connection: sqlite3.Connection, found: Conversation) -> list[Finding]:
+def _differing(connection: Connection, found: ConversationRow) -> list[Finding]:
     """Compare the number of terms that the index has for each message of a conversation with what it should have."""
     sizes = dict(
         connection.execute(
@@ -175,7 +176,7 @@ def _differing(connection: sqlite3.Connection, found: Conversation) -> list[Find
     return [Finding(where=f"m{number}", problem=problem) for number, problem in problems if problem]
 
 
-def _difference(connection: sqlite3.Connection, found: Conversation, number: int, size: bytes | None) -> str:
+def _difference(connection: Connection, found: ConversationRow, number: int, size: bytes | None) -> str:
     if size is None:
         return "it is not in the search index"
     try:

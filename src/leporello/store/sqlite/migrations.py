@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from leporello.store.sqlite.connection import SQLiteConnection
+
 APPLICATION_ID: Final = 0x4C65706F  # "Lepo": tells our files from other SQLite databases
 _PAUSE = 0.02
 
@@ -26,7 +28,7 @@ def versions() -> dict[int, str]:
     return {int(file.name.removesuffix(".sql")): file.read_text(encoding="utf-8") for file in files}
 
 
-def is_current(connection: sqlite3.Connection, place: str) -> bool:
+def is_current(connection: SQLiteConnection, place: str) -> bool:
     """Tell whether a file has the newest schema; one that is not ours, or newer than we know, is refused."""
     version, newest = _version(connection), max(versions())
     if version > newest:
@@ -45,7 +47,7 @@ def is_current(connection: sqlite3.Connection, place: str) -> bool:
     return version == newest
 
 
-def migrate(connection: sqlite3.Connection, place: str, *, busy_seconds: float, path: Path | None = None) -> None:
+def migrate(connection: SQLiteConnection, place: str, *, busy_seconds: float, path: Path | None = None) -> None:
     """Bring a file to the newest schema; of several processes that try, one does it and the others find it done.
 
     A file of an earlier schema is copied first, beside it.
@@ -70,7 +72,7 @@ def migrate(connection: sqlite3.Connection, place: str, *, busy_seconds: float, 
         raise
 
 
-def _keep_copy(connection: sqlite3.Connection, path: Path) -> None:
+def _keep_copy(connection: SQLiteConnection, path: Path) -> None:
     """Copy a file that has messages of an earlier schema; one that another process brings up to date is left out."""
     version = _version(connection)
     kept = copy_before(path, version)
@@ -96,7 +98,7 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
-def _use_wal(connection: sqlite3.Connection, busy_seconds: float) -> None:
+def _use_wal(connection: SQLiteConnection, busy_seconds: float) -> None:
     """Switch to write-ahead logging; SQLite does not wait here by itself when another process does the same."""
     deadline = time.monotonic() + busy_seconds
     while True:

@@ -2,7 +2,7 @@
 
 `secure_delete` overwrites rows that are deleted, but not the copies that stay behind when SQLite moves rows from page
 to page. Only a full page has no unused space: so one of its rows is made as long as fits, and then what it was before,
-in one transaction. Nothing else changes, and nobody sees the long row.
+in one transaction. Nothing else changes, and no reader sees the long row.
 """
 
 # ruff: noqa: S608 - statements are put together from constants; values are always bound
@@ -21,8 +21,9 @@ from leporello.store.sqlite import slack
 from leporello.store.sqlite.slack import Cell, Page, cell_size, growth, varint_size
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Sequence
+
+    from leporello.store.relational.dialect import Connection
 
 
 class _Tree(NamedTuple):
@@ -49,7 +50,7 @@ _TREES: Final = {
 }
 
 
-def pages_with_remains(connection: sqlite3.Connection, file: Path) -> list[Page]:
+def pages_with_remains(connection: Connection, file: Path) -> list[Page]:
     """Return the pages that hold old bytes; the file has to be up to date with its log."""
     roots = dict(connection.execute("SELECT name, rootpage FROM sqlite_schema WHERE rootpage > 1"))
     trees = {name: roots[name] for name in _TREES if name in roots}
@@ -71,7 +72,7 @@ def still_there(before: Page, now: Page | None) -> bool:
     return now is not None and any(now.old.get(at) == value for at, value in before.old.items())
 
 
-def overwrite(connection: sqlite3.Connection, page: Page) -> None:
+def overwrite(connection: Connection, page: Page) -> None:
     """Fill a page, then make its rows what they were."""
     before: list[tuple[str, Any, Sequence[Any]]] = []
     free = page.free

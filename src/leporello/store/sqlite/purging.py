@@ -12,17 +12,18 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from leporello.store.records import PurgeStatus
+from leporello.store.relational.deletion import hide
+from leporello.store.relational.retention import Retention
+from leporello.store.relational.rows import Hidden, by_number, set_setting, setting
 from leporello.store.sqlite.backups import copies_of
-from leporello.store.sqlite.deletion import Hidden, hide
 from leporello.store.sqlite.overwriting import overwrite, pages_with_remains, still_there
-from leporello.store.sqlite.retention import Retention
-from leporello.store.sqlite.rows import by_number, set_setting, setting
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Iterator
 
-    from leporello.store.sqlite.rows import Conversation
+    from leporello.store.relational.dialect import Connection
+    from leporello.store.relational.rows import ConversationRow
+    from leporello.store.sqlite.connection import Database
     from leporello.store.sqlite.slack import Page
 
 MERGED_PAGES: Final = 12  # of the index, in one slice
@@ -37,8 +38,10 @@ _STRUCTURE_ROW: Final = 10  # where FTS5 keeps the list of its segments
 class Purging(Retention):
     """Making sure that what was deleted is gone."""
 
+    _db: Database
+
     def purge(self, *, seconds: float | None = None) -> PurgeStatus:
-        """Purge until nothing is left of what was deleted, or for so many seconds; say how far it came.
+        """Purge until nothing is left of what was deleted, or until the time is up; return how far it came.
 
         It ends before that when others keep it from going on.
         """
@@ -122,11 +125,11 @@ class Purging(Retention):
             set_setting(connection, done, setting(connection, before))
 
 
-def _status(connection: sqlite3.Connection, now: float) -> PurgeStatus:
+def _status(connection: Connection, now: float) -> PurgeStatus:
     messages, conversations = connection.execute(
         "SELECT (SELECT count(*) FROM messages m JOIN purges p ON p.conversation = m.conversation"
-        " WHERE p.not_before <= :now), (SELECT count(*) FROM purges WHERE not_before <= :now)",
-        {"now": now},
+        " WHERE p.not_before <= ?), (SELECT count(*) FROM purges WHERE not_before <= ?)",
+        (now, now),
     ).fetchone()
     if conversations or _stub(connection):
         return PurgeStatus(step="rows", messages=messages)
@@ -138,15 +141,15 @@ def _status(connection: sqlite3.Connection, now: float) -> PurgeStatus:
     return PurgeStatus(step="log" if purged < cleaned else "")
 
 
-def _due(connection: sqlite3.Connection, now: float) -> Hidden | None:
+def _due(connection: Connection, now: float) -> Hidden | None:
     row = connection.execute(
         "SELECT conversation, origin, owner FROM purges WHERE not_before <= ? LIMIT 1", (now,)
     ).fetchone()
     return Hidden(*row) if row else None
 
 
-def _stub(connection: sqlite3.Connection) -> Conversation | None:
-    """Return a conversation of which only a tombstone is left, and that nobody has opened again."""
+def _stub(connection: Connection) -> ConversationRow | None:
+    """Return a conversation of which only a tombstone is left, and that was not opened again."""
     row = connection.execute(
         "SELECT id FROM conversations c WHERE deleted IS NOT NULL AND typeof(owner) = 'text'"
         " AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.conversation = c.id)"
@@ -155,7 +158,7 @@ def _stub(connection: sqlite3.Connection) -> Conversation | None:
     return by_number(connection, row[0]) if row else None
 
 
-def _merge_some(connection: sqlite3.Connection) -> None:
+def _merge_some(connection: Connection) -> None:
     """Merge a piece of the index.
 
     The first piece puts all segments on one level and begins to merge them. What is written meanwhile lies on lower
@@ -177,7 +180,7 @@ def _merge_some(connection: sqlite3.Connection) -> None:
         set_setting(connection, "merged", setting(connection, "merge_target"))
 
 
-def _merging(connection: sqlite3.Connection) -> Iterator[int]:
+def _merging(connection: Connection) -> Iterator[int]:
     """Yield for each level of the index how many of its segments are being merged."""
     (block,) = connection.execute("SELECT block FROM search_data WHERE id = ?", (_STRUCTURE_ROW,)).fetchone()
     numbers = _varints(block[4:])  # behind the number of the configuration

@@ -11,7 +11,7 @@ from leporello.summary.artifacts import files, survey
 from leporello.summary.artifacts.errors import errors_at, telling_errors
 from leporello.summary.artifacts.model import LIMITS, Artifacts
 from leporello.summary.artifacts.outcome import outcome_of
-from leporello.summary.artifacts.reading import NOTICE, Turn, lines_of, read_turns
+from leporello.summary.artifacts.reading import NOTICE, ReadTurn, lines_of, read_turns
 from leporello.summary.artifacts.sayings import decisions_at
 from leporello.summary.artifacts.tally import (
     CommandTally,
@@ -43,10 +43,10 @@ def collect(messages: Iterable[RedactedMessage]) -> Artifacts:
     return collect_turns(read_turns(messages))
 
 
-def collect_turns(turns: Iterable[Turn], older: Outline | None = None, *, decisions: bool = True) -> Artifacts:
+def collect_turns(turns: Iterable[ReadTurn], older: Outline | None = None, *, decisions: bool = True) -> Artifacts:
     """Gather the same from turns that were read already, and from the outline of those before them.
 
-    Whoever has no use for decisions can do without the search for them.
+    The search for decisions can be left out.
     """
     gathering = _Gathering(decisions=decisions)
     if older:
@@ -99,7 +99,7 @@ class _Gathering:
         for index, line in survey.errors(older):
             self._errors.seen(line, index)
 
-    def add(self, turn: Turn) -> None:
+    def add(self, turn: ReadTurn) -> None:
         """Take in one turn."""
         self._messages = turn.at + 1
         for position, call in enumerate(turn.calls):

@@ -59,7 +59,7 @@ class ErrorTrace(Trace):
 
 @dataclass(frozen=True, kw_only=True)
 class DecisionTrace(Trace):
-    """A sentence in which somebody decides; `role` says who."""
+    """A sentence that decides something; `role` says whose it is."""
 
     role: str = "assistant"
 

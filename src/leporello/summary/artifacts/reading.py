@@ -48,7 +48,7 @@ class Result(NamedTuple):
     about: str = ""
 
 
-class Turn(NamedTuple):
+class ReadTurn(NamedTuple):
     """The message at an index, ready to be searched; `role` is "notice" for a user turn that a program wrote."""
 
     at: int
@@ -58,7 +58,7 @@ class Turn(NamedTuple):
     results: tuple[Result, ...] = ()
 
 
-def read_turns(messages: Iterable[RedactedMessage], start: int = 0) -> Iterator[Turn]:
+def read_turns(messages: Iterable[RedactedMessage], start: int = 0) -> Iterator[ReadTurn]:
     """Read messages one after the other, from an index on; what cannot be read is passed over."""
     for index, message in enumerate(islice(messages, start, None), start):
         role = "system" if is_system(message) else role_of(message)
@@ -125,17 +125,17 @@ def _text(message: dict[str, Any]) -> str:
     return "\n".join(part["text"] for part in parts_of(message) if isinstance(part.get("text"), str))
 
 
-def _turn(index: int, role: str, message: dict[str, Any]) -> Turn:
+def _turn(index: int, role: str, message: dict[str, Any]) -> ReadTurn:
     text = _text(message)
     if role == "tool":
         result = Result(call_id=_call_id(message), text=plain(text), about=message.get(ABOUT, ""))
-        return Turn(at=index, role=role, text="", results=(result,))
+        return ReadTurn(at=index, role=role, text="", results=(result,))
     calls, results = tool_calls_of(message), []
     if isinstance(message.get("content"), list):
         calls += [_block_call(part) for part in parts_of(message) if part.get("type") == "tool_use"]
         results = [_block_result(part) for part in parts_of(message) if part.get("type") == "tool_result"]
     role, words = spoken(role, text)
-    return Turn(at=index, role=role, text=words, calls=tuple(calls), results=tuple(results))
+    return ReadTurn(at=index, role=role, text=words, calls=tuple(calls), results=tuple(results))
 
 
 def spoken(role: str, text: str) -> tuple[str, str]:

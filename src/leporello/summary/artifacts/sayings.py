@@ -1,4 +1,4 @@
-"""Sentences in which somebody decides, demands or forbids."""
+"""Sentences that decide, demand or forbid something."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 
 
 def decisions_at(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (position, sentence) for the sentences of a text in which somebody decides."""
+    """Yield (position, sentence) for the sentences of a text that decide something."""
     for position, sentence in _sentences(text, _DECIDES):
         if not _is_weak(sentence) or _OWN_CHOICE.search(sentence):
             yield position, sentence

@@ -1,4 +1,4 @@
-"""Exact values: what nobody can guess again once it is gone."""
+"""Exact values: what cannot be guessed again once it is gone."""
 
 from __future__ import annotations
 

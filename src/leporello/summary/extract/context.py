@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
 
     from leporello.summary.artifacts import Artifacts, ErrorTrace, FileTrace, ValueTrace
-    from leporello.summary.artifacts.reading import Turn
+    from leporello.summary.artifacts.reading import ReadTurn
 
 _MOST_FILES = 400
 _LISTING = 5  # more paths than that in one output are a listing
@@ -53,11 +53,11 @@ _NAMED = re.compile(r"(?P<name>[^:=\"]{1,44}): (?P<value>\S.*)")
 
 
 def exact_sections(
-    turns: Sequence[Turn], artifacts: Artifacts, budget_tokens: int, read_share: float = SAID_SHARE
+    turns: Sequence[ReadTurn], artifacts: Artifacts, budget_tokens: int, read_share: float = SAID_SHARE
 ) -> Sections:
     """Write files, names, values and errors, of each the least important first; nothing is told twice.
 
-    `read_share` of the budget is where names end that nobody said, but that stood in an output.
+    `read_share` of the budget is where names end that only stood in an output.
     """
     names = Names(turns)
     files = _files(artifacts, names.said_paths)
@@ -79,13 +79,13 @@ def exact_sections(
 
 def _file_line(trace: FileTrace, inside: Sequence[str], names: Names) -> str:
     """Write a file with its names and what happened to it; one that was only named, with words beside it."""
-    note = ", ".join([*inside, *_what_happened(trace)])
+    note = ", ".join([*names.in_line_of(trace.text, inside), *_what_happened(trace)])
     words = () if note else names.beside(trace.text)
     return name_line(trace.text, words) if words else file_line(trace.text, note)
 
 
 def _files(artifacts: Artifacts, said: Collection[str]) -> list[FileTrace]:
-    """Return the files that something happened to or that somebody named, each once; no paths out of listings."""
+    """Return the files that something happened to or that were named, each once; no paths out of listings."""
     acted = [trace for trace in artifacts.files if trace.actions]
     shorter = {ending for trace in acted for ending in endings(trace.text)}
     wanted = [trace for trace in acted if _worth(trace) >= _WORKED_ON or trace.text not in shorter]
@@ -140,7 +140,7 @@ def _what_happened(trace: FileTrace) -> list[str]:
 
 
 def _told(trace: ValueTrace) -> bool:
-    """Tell whether somebody said this number with words around it."""
+    """Tell whether this number was said with words around it."""
     return trace.rank == _SPOKEN and trace.kind == "pair"
 
 

@@ -15,10 +15,10 @@ from leporello.messages import text_of, tool_calls_of
 from leporello.redact import EMPTY, redact
 from leporello.summary.artifacts.reading import read_turns
 from leporello.summary.extract.salient_names import Names, names_in, texts_in
-from leporello.summary.reach import in_full_from
+from leporello.summary.outline import in_full_from
 from leporello.summary.template import file_line, parse
 from leporello.summary.template.file_lines import read_note, split_file_line
-from leporello.summary.template.shape import HEADINGS, name_in, name_line
+from leporello.summary.template.shape import HEADINGS, name_in, name_line, split_name
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
@@ -26,10 +26,12 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
     from leporello.redact import Redacted, RedactedMessage
-    from leporello.summary.brake import Targets
+    from leporello.summary.refire import Targets
 
-MOST_NAMES: Final = 0.18
+MOST_NAMES: Final = 0.19
 """The share of a window that names may take, with those in the lines of its summary."""
+LIST_SHARE: Final = 0.10
+"""The share of the threshold that is kept free for the list when the messages are chosen that stay."""
 WORKING_SET: Final = 3_500
 """Tokens of names that work goes on with, however small the window: up to here the share is that of the window as it is
 on average until the next fold, and not as the fold leaves it."""
@@ -58,13 +60,15 @@ def names_of(text: str) -> str:
 def room_for_names(summaries: Iterable[str], window: int, before: int, targets: Targets) -> int:
     """Return how many tokens the list may take: what names in the summaries leave, and what the fold may spend.
 
-    `window` and `before` are the tokens of the window with and without the fold.
+    `window` and `before` are the tokens of the window with and without the fold. What cannot be folded may fill it
+    beyond the threshold: then the list has to fit into the context length only.
     """
-    most, limit = int(window * MOST_NAMES), before - targets.least - window
-    if targets.goal is not None:
-        average = (window + targets.goal) // 2
-        most, limit = max(most, min(WORKING_SET, int(average * MOST_NAMES))), min(limit, targets.goal - window)
-    return max(0, min(most - sum(map(_tokens_of_names, summaries)), limit))
+    told = sum(map(_tokens_of_names, summaries))
+    most, limit = (window * MOST_NAMES - told) / (1 - MOST_NAMES), before - targets.least - window
+    if targets.goal is not None and targets.most is not None:
+        most = max(most, min(WORKING_SET, targets.goal * MOST_NAMES) - told)
+        limit = min(limit, (targets.goal if window < targets.goal else targets.most) - window)
+    return max(0, min(int(most), limit))
 
 
 def _tokens_of_names(summary: str) -> int:
@@ -88,30 +92,39 @@ def name_list(
     names = Names(list(read_turns(leaving, in_full_from(leaving))), logs=False)
     _recall(names, earlier)
     shown = _names_in_window(window)
-    used: dict[str, list[str]] = {}
-    read: dict[str, list[str]] = {}
-    alone: list[str] = []
+    chosen: dict[str, str] = {}
     for name in names.ranked():
         home = "" if name in shown else names.home(name)
         words = [] if name in shown or home else names.beside(name)
         if not home and not words:
             continue
-        is_new = home not in used and home not in read
-        line = f"- {home} — {name}; {_SEEN}" if is_new else f", {name}"
+        line = f"- {home} — {name}; {_SEEN}" if home not in chosen.values() else f", {name}"
         left -= count_text(line if home else f"- {name_line(name, words)}") + _LINE_BREAK
         if left < 0:
             break
-        if home:
-            (used if names.is_used(name) else read).setdefault(home, []).append(name)
-        else:
-            alone.append(name_line(name, words))
-    lines = [file_line(path, _note(used.get(path, []), read.get(path, []))) for path in dict.fromkeys([*used, *read])]
-    listed = "\n".join(f"- {line}" for line in (*lines, *alone))
-    return redact(f"{_HEADING}\n{listed}") if listed else EMPTY
+        chosen[name] = home
+    while chosen and count_text(listed := _listed(names, chosen)) > most_tokens:
+        for name in list(chosen)[-max(1, len(chosen) // 20) :]:  # words beside a name take some room, too
+            del chosen[name]
+    return redact(listed) if chosen else EMPTY
 
 
-def _note(used: list[str], read: list[str]) -> str:
-    return "; ".join(filter(None, [", ".join(used), _SEEN + ", ".join(read) if read else ""]))
+def _listed(names: Names, homes: dict[str, str]) -> str:
+    """Write the list: names in the lines of their files, then those beside words."""
+    files: dict[str, list[str]] = {}
+    for name, home in homes.items():
+        files.setdefault(home, []).append(name)
+    alone = [name_line(name, names.beside(name)) for name in files.pop("", [])]
+    lines = [_file_line(path, names, inside) for path, inside in files.items()]
+    return "\n".join([_HEADING, *(f"- {line}" for line in (*lines, *alone))])
+
+
+def _file_line(path: str, names: Names, inside: list[str]) -> str:
+    """Write the names of a file, the used ones before those that were only read."""
+    used = [name for name in inside if names.is_used(name)]
+    told = names.in_line_of(path, [*used, *(name for name in inside if not names.is_used(name))])
+    said, seen = ", ".join(told[: len(used)]), ", ".join(told[len(used) :])
+    return file_line(path, "; ".join(filter(None, [said, _SEEN + seen if seen else ""])))
 
 
 def _recall(names: Names, earlier: str) -> None:
@@ -124,9 +137,10 @@ def _recall(names: Names, earlier: str) -> None:
             names.recall(match["name"], 1.0, words=match["words"].split(", "))
         elif heading in _OF_FILES and (match := _FILE_LINE.fullmatch(line)):
             for is_used, group in ((True, match["used"]), (False, match["read"] or "")):
-                said = [name for name in read_note(group).said if name in names_in(name)]
-                for place, name in enumerate(said):
-                    names.recall(name, 1 / (1 + place), is_used=is_used, file=match["file"])
+                for place, clause in enumerate(read_note(group).said):
+                    name, words = split_name(clause)
+                    if name in names_in(name):
+                        names.recall(name, 1 / (1 + place), is_used=is_used, file=match["file"], words=words)
 
 
 def _names_in_window(window: Iterable[Message]) -> set[str]:

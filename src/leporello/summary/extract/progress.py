@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from leporello.summary.artifacts import Artifacts, CommandTrace, FileTrace
-    from leporello.summary.extract.story import Exchange, Story
+    from leporello.summary.extract.story import QuestionAnswer, Story
 
 _LOOKS = re.compile(
     r"(?:sudo )?(?:ls|cat|head|tail|less|grep|rg|find|pwd|cd|tree|wc|which|echo|env|whoami|ps|df|du|stat|file|sed -n"
     r"|awk|sleep|git (?:status|log|diff|show|branch|remote|blame))\b"
-    r"|(?:get|list|read|search|find|view|open|show|fetch|lookup|glob|grep|calculate|think|scroll|goto|todo|update_plan)"
-    r"\w*\(",
+    r"|(?:get|list|read|search|find|view|open|show|fetch|lookup|glob|grep|calculate|think|scroll|goto|todo|update_plan"
+    r"|task_?(?:create|get|list|output|update))\w*\(",
     re.IGNORECASE,
 )
 _CHANGED = ("written", "created", "deleted", "moved")
@@ -72,7 +72,7 @@ def in_progress(story: Story) -> list[str]:
 
 
 def blocked(story: Story, artifacts: Artifacts) -> list[str]:
-    """Say what failed last and did not succeed since, and where somebody said so."""
+    """Say what failed last and did not succeed since, and where that was said."""
     succeeded: set[str] = set()
     lines: list[str] = []
     for trace in reversed(artifacts.commands):
@@ -86,7 +86,7 @@ def blocked(story: Story, artifacts: Artifacts) -> list[str]:
 
 
 def next_steps(story: Story, artifacts: Artifacts) -> list[str]:
-    """Say what was planned: the open tasks, the latest plan, and a request that nobody answered yet."""
+    """Say what was planned: the open tasks, the latest plan, and a request that is not answered yet."""
     lines = [f"open task: {task}" for task in story.tasks.get("pending", ())]
     decided = {trace.text for trace in artifacts.decisions}
     plans = [plan for text in story.last_words[-2:] for plan in _sentences(text, _PLAN) if plan not in decided]
@@ -96,7 +96,7 @@ def next_steps(story: Story, artifacts: Artifacts) -> list[str]:
     return lines
 
 
-def _answer(exchange: Exchange) -> str:
+def _answer(exchange: QuestionAnswer) -> str:
     """Say what was asked and how the answer began, in one line."""
     return f"{quoted(exchange.request, _REQUEST)} → {gist(exchange.answer, _ANSWER)}"
 

@@ -1,6 +1,6 @@
 """The names that user and assistant used, by salience: functions, classes, settings, ids, numbers, under their files.
 
-A name counts for more the more often, and the more recently, somebody said it or handed it to a tool; what only stands
+A name counts for more the more often, and the more recently, it was said or handed to a tool; what only stands
 in outputs, such as the functions of a file that was read, comes after all of those. A bare name says little to a
 reader, so each stands in the line of the file that it was most often named with, or beside words that stood in the same
 lines.
@@ -9,30 +9,34 @@ lines.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter, defaultdict, deque
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leporello.store.search.words import STOP_WORDS
 from leporello.summary.artifacts.files import call_actions, endings, file_of, is_path, patch_actions
 from leporello.summary.artifacts.reading import NOTICE, lines_of
+from leporello.summary.template.shape import name_in_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from leporello.summary.artifacts.reading import Turn
+    from leporello.summary.artifacts.reading import ReadTurn
 
 WORDS_BESIDE = 3
 TOKENS_UNDER_FILE, TOKENS_ALONE = 6, 16  # of a name in the line of its file, and with words in a line of its own
 MOST_PER_FILE = 60
-_RECENT = 4.0  # in the newest turn a name counts so much more than in the oldest, where it counts 1
+_RECENT = 4.0  # the weight of a name in the newest turn; in the oldest it is 1
 _SAID, _IN_BULK, _READ = 1.0, 0.1, 0.0  # a long text, pasted or written, names much besides what the work is about
 _LONGEST, _LONGEST_LISTING, _LONGEST_UNIT = 40_000, 8_000, 2_000
 _ENOUGH_WORDS = 2
+_MOST_TEXTS, _MOST_LINES = 3, 4  # the newest texts that hold a name, and lines of each, that tell what it is about
 _MOST_FILES, _MOST_NAMES = 5, 40  # in one unit; more of them are a listing, and nothing that belongs together
 
 _LONGEST_TOKEN, _LONGEST_HASH = 160, 64  # what is longer is no name but data
 _TOKEN = re.compile(r"https?://[^\s\"'`<>()\[\]{}]{3,160}|[\w./~@$#+-]{3,160}")
+_GREP_LINE = re.compile(r"(\.[A-Za-z]{1,4})-\d+-?$")  # how grep writes the line beside a hit: "a.go-12-"
+_PICTURE = re.compile(r"https?://\S+\.(?:gif|ico|jpe?g|png|svg|webp)")
 _NUMBER = re.compile(r"#?\$?\d[\d,.]*%?")
 _DULL = re.compile(
     r"0x[0-9a-fA-F]+|\d+(?:\.\d+)?(?:[a-zµ]{1,2}|min|sec|px|rem|[KMGT]i?B)|\d{1,2}(?:st|nd|rd|th)|\d{1,2}-\w{1,10}|\d{4}-\d\d-\d\dT\d\d"
@@ -93,12 +97,14 @@ class Names:
     Without `logs` what programs printed is passed over.
     """
 
-    def __init__(self, turns: Sequence[Turn], *, logs: bool = True) -> None:
+    def __init__(self, turns: Sequence[ReadTurn], *, logs: bool = True) -> None:
         self._said: dict[str, float] = defaultdict(float)
         self._read: dict[str, float] = defaultdict(float)
         self._files: dict[str, Counter[str]] = defaultdict(Counter)
         self._beside: dict[str, Counter[str]] = defaultdict(Counter)
         self._known: dict[str, str] = {}
+        self._texts: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_MOST_TEXTS))
+        self._used_with: set[tuple[str, str]] = set()
         newest = max((turn.at for turn in turns), default=0) or 1
         for passage in _passages(turns):
             if passage.is_log and not logs:
@@ -110,7 +116,9 @@ class Names:
     ) -> None:
         """Add a name that was known before these turns, with the file that it was used with or the words beside it."""
         (self._said if is_used else self._read)[name] += weight
-        self._files[name].update([file] if file else [])
+        if file:
+            self._files[name][file] += 1
+            self._used_with.update([(name, file)] if is_used else [])
         self._beside[name].update(words)
 
     def ranked(self) -> list[str]:
@@ -118,7 +126,7 @@ class Names:
         return sorted(self._said.keys() | self._read.keys(), key=self._rank)
 
     def is_used(self, name: str) -> bool:
-        """Tell whether somebody said a name or handed it to a tool."""
+        """Tell whether a name was said or handed to a tool."""
         return name in self._said
 
     def home(self, name: str) -> str:
@@ -131,7 +139,7 @@ class Names:
 
     @property
     def said_paths(self) -> set[str]:
-        """The paths that somebody said or handed to a tool."""
+        """The paths that were said or handed to a tool."""
         return set(filter(is_path, self._said))
 
     def beside(self, name: str) -> list[str]:
@@ -139,12 +147,39 @@ class Names:
         found = self._beside.get(name, Counter())
         return sorted(found.keys() - {name}, key=lambda word: (-found[word], word))[:WORDS_BESIDE]
 
+    def in_line_of(self, path: str, names: Iterable[str]) -> list[str]:
+        """Return names as they stand in the line of a file: each beside two words of a line that it came from.
+
+        Mostly the other names in the line are such words. Where they are not, and the name was not used together with
+        the file, the words are added to it.
+        """
+        names = list(names)
+        held = Counter(word for text in (path, *names) for word in _words_of(text))
+        told: list[str] = []
+        for name in names:
+            known = () if (name, path) in self._used_with else self._around(name)
+            own = _words_of(name)
+            missing = [word for word in known if held[word] <= (word in own)]
+            lacking = min(_ENOUGH_WORDS, len(known)) - (len(known) - len(missing))
+            words = missing[: max(0, lacking)]
+            held.update(words)
+            told.append(name_in_line(name, words))
+        return told
+
+    def _around(self, name: str) -> list[str]:
+        """Return the words of the lines that a name stood in, the most frequent first."""
+        found = Counter(self._beside.get(name, ()) if name not in self._texts else ())
+        for text in self._texts.get(name, ()):
+            for line in _lines_with(text, name):
+                found.update(_words_of(line.replace(name, " ")))
+        return sorted(found, key=lambda word: (-found[word], word))
+
     def under(
         self, files: Sequence[str], most: int, most_read: int | None = None
     ) -> tuple[dict[str, list[str]], list[str]]:
         """Return the most salient names: those of each of these files, and those of none.
 
-        They take about `most` tokens; what nobody said comes in only while they take fewer than `most_read`.
+        They take about `most` tokens; what was only read comes in while they take fewer than `most_read`.
         """
         whole = _whole_paths(files)
         of_files: dict[str, list[str]] = defaultdict(list)
@@ -165,7 +200,7 @@ class Names:
         return of_files, others
 
     def _rank(self, name: str) -> tuple[float, bool, float, str]:
-        """Return the place in the order: what was said comes before whatever was only read, hashes last."""
+        """Return the place in the order: what was said comes before what was only read, hashes last."""
         return -self._said.get(name, 0.0), bool(_HASH.fullmatch(name)), -self._read.get(name, 0.0), name
 
     def _homes(self, name: str, whole: dict[str, str]) -> list[str]:
@@ -189,8 +224,11 @@ class Names:
             words = _words(f"{passage.tool}\n{unit}", found) if found and together else ()
             for name in found:
                 salience[name] += weight if passage.weight else weight * found[name] ** 0.5
+                self._texts[name].append(unit)
                 if len(files) <= _MOST_FILES:
                     self._files[name].update(files)
+                    if passage.weight:
+                        self._used_with.update((name, file) for file in files)
                 if words:
                     self._beside[name].update(words)
 
@@ -208,6 +246,23 @@ class Names:
 def names_in(text: str) -> set[str]:
     """Return the names in a text."""
     return set(filter(None, map(_name, set(_TOKEN.findall(text)))))
+
+
+def _lines_with(text: str, name: str) -> Iterator[str]:
+    """Yield the first lines of a text that hold a name."""
+    stop = 0
+    for _ in range(_MOST_LINES):
+        at = text.find(name, stop)
+        if at < 0:
+            return
+        start = max(text.rfind("\n", 0, at) + 1, at - _LONGEST_UNIT)
+        stop = text.find("\n", at)
+        stop = min(len(text) if stop < 0 else stop, at + _LONGEST_UNIT)
+        yield text[start:stop]
+
+
+def _words_of(text: str) -> set[str]:
+    return {word for word in map(str.lower, _WORD.findall(text)) if word not in _COMMON}
 
 
 def _parts(line: str) -> Iterator[str]:
@@ -231,7 +286,7 @@ def _whole_paths(paths: Iterable[str]) -> dict[str, str]:
     return whole
 
 
-def _passages(turns: Iterable[Turn]) -> Iterator[_Passage]:
+def _passages(turns: Iterable[ReadTurn]) -> Iterator[_Passage]:
     """Yield what was said, handed to each call and answered by it."""
     about: dict[str, tuple[str, ...]] = {}
     runs: set[str] = set()
@@ -267,6 +322,7 @@ def texts_in(value: Any) -> Iterator[str]:
 
 def _name(token: str) -> str:
     """Return the name that a token holds, or ""."""
+    token = _GREP_LINE.sub(r"\1", token)
     name = token.rstrip(".,;:-'\"/").removeprefix("./") if "/" in token else token.strip(".,;:-'\"@$#+~")
     is_data = len(token) >= _LONGEST_TOKEN or (len(name) > _LONGEST_HASH and name.isalnum())
     return name if not is_data and _is_name(name) else ""
@@ -274,7 +330,7 @@ def _name(token: str) -> str:
 
 def _is_name(text: str) -> bool:
     """Tell a name from a word: it has humps, an underscore, a dot or digits inside it, or it is a path."""
-    if len(text) < _SHORTEST or _DULL.fullmatch(text):
+    if len(text) < _SHORTEST or _DULL.fullmatch(text) or _PICTURE.fullmatch(text):
         return False
     if _NUMBER.fullmatch(text):
         return sum(map(str.isdigit, text)) >= _SHORTEST or "." in text

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from leporello.messages.types import ToolCall
-    from leporello.summary.artifacts.reading import Turn
+    from leporello.summary.artifacts.reading import ReadTurn
 
 _TRIVIAL = re.compile(
     r"(?:yes|no|y|n|ok(?:ay)?|sure|thanks?|thank you|please|continue|go on|go ahead|proceed|great|good|perfect|nice"
@@ -29,7 +29,7 @@ _STATES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Exchange:
+class QuestionAnswer:
     """A request of the user, and the last thing said in answer to it.
 
     `index` is the message that was last heard of it, `acted` tells of tool calls in between.
@@ -45,7 +45,7 @@ class Exchange:
 class Story:
     """A conversation as a sequence of exchanges; the first one has no request when the assistant began."""
 
-    exchanges: tuple[Exchange, ...] = ()
+    exchanges: tuple[QuestionAnswer, ...] = ()
     last_words: tuple[str, ...] = ()
     open_calls: tuple[ToolCall, ...] = ()
     tasks: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -62,9 +62,9 @@ class Story:
         return newest.request if newest and not newest.answer and not is_trivial(newest.request) else ""
 
 
-def read_story(turns: Iterable[Turn]) -> Story:
+def read_story(turns: Iterable[ReadTurn]) -> Story:
     """Follow a conversation from its first turn to its last."""
-    exchanges: list[Exchange] = []
+    exchanges: list[QuestionAnswer] = []
     request, answer, acted, index = "", "", False, 0
     words: list[str] = []
     open_calls: dict[str, ToolCall] = {}
@@ -75,7 +75,7 @@ def read_story(turns: Iterable[Turn]) -> Story:
         text = turn.text.strip()
         if turn.role == "user" and text:
             if request or answer or acted:
-                exchanges.append(Exchange(request=request, index=index, answer=answer, acted=acted))
+                exchanges.append(QuestionAnswer(request=request, index=index, answer=answer, acted=acted))
             request, answer, acted = text, "", False
         elif turn.role == "assistant" and text:
             answer, index = text, turn.at
@@ -85,7 +85,7 @@ def read_story(turns: Iterable[Turn]) -> Story:
             open_calls[call.id or f"{turn.at}.{position}"] = call
             tasks = _tasks(call) or tasks
     if request or answer or acted:
-        exchanges.append(Exchange(request=request, index=index, answer=answer, acted=acted))
+        exchanges.append(QuestionAnswer(request=request, index=index, answer=answer, acted=acted))
     return Story(
         exchanges=tuple(exchanges), last_words=tuple(words[-3:]), open_calls=tuple(open_calls.values()), tasks=tasks
     )

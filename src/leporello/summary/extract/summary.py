@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from leporello.redact import Redacted, RedactedMessage
     from leporello.summary.artifacts import Artifacts
-    from leporello.summary.artifacts.reading import Turn
+    from leporello.summary.artifacts.reading import ReadTurn
     from leporello.summary.outline import Outline
 
 _FIRST = "First request: "
@@ -64,7 +64,9 @@ def extract_summary(
     return redact(render(trim(_updated(old, new), budget_tokens, focus=words)))
 
 
-def _filled(turns: Sequence[Turn], older: Outline, budget: int, focus: Sequence[str], read_share: float) -> Sections:
+def _filled(
+    turns: Sequence[ReadTurn], older: Outline, budget: int, focus: Sequence[str], read_share: float
+) -> Sections:
     """Fill the template from the turns alone; the oldest of very many are searched in outline."""
     story = read_story(turns)
     artifacts = collect_turns((turn for turn in turns if turn.at >= older.stop), older)
@@ -95,8 +97,8 @@ def _goal(story: Story, budget: int) -> list[str]:
     return [*lines, _LATEST + " ".join(cut(requests[-1], budget // _GOAL_SHARE).split())]
 
 
-def _constraints(turns: Iterable[Turn]) -> list[str]:
-    """Return what the user demanded or forbade; of one turn, which may be pasted, only so much."""
+def _constraints(turns: Iterable[ReadTurn]) -> list[str]:
+    """Return what the user demanded or forbade; of one turn, which may be pasted, a bounded part."""
     asked = [turn.text[:_SPOKEN_LENGTH] for turn in turns if turn.role in ("user", "system")]
     ends = list(accumulate(len(text) + 1 for text in asked))
     taken: Counter[int] = Counter()
@@ -116,7 +118,7 @@ def _decisions(artifacts: Artifacts) -> list[str]:
     ]
 
 
-def _passages(turns: Sequence[Turn], focus: Sequence[str]) -> list[str]:
+def _passages(turns: Sequence[ReadTurn], focus: Sequence[str]) -> list[str]:
     """Return the sentences that speak most of the focus, as they were said."""
     found: dict[str, int] = {}
     for turn in turns if focus else ():

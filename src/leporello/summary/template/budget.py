@@ -26,7 +26,7 @@ _IMPORTANCE = {
     "goal": 5.0,  # all but the latest, which stays longest of all
 }
 _EXACT = frozenset({"files", "critical", "constraints", "goal"})
-# So many of the newest lines of the other sections are worth as much as something exact.
+# This many of the newest lines of the other sections are worth as much as something exact.
 _NEWEST_KEPT = {"done": 8, "decisions": 5, "blocked": 3, "in_progress": 4, "next_steps": 4}
 _NEWEST_IMPORTANCE = 4.0
 _HALF_LIFE = 8
@@ -70,7 +70,7 @@ def trim(sections: Sections, budget_tokens: int, *, focus: Iterable[str] = ()) -
 
 
 def cut(text: str, tokens: int) -> str:
-    """Shorten a text to about so many tokens: its beginning and its end, with a visible mark between them."""
+    """Shorten a text to about `tokens` tokens: its beginning and its end, with a visible mark between them."""
     size = count_text(text)
     if size <= tokens:
         return text

@@ -128,6 +128,17 @@ def name_line(name: str, words: Iterable[str]) -> str:
     return f"{name} ({', '.join(words)})"
 
 
+def name_in_line(name: str, words: Iterable[str]) -> str:
+    """Write a name in the line of a file, with words where it has any."""
+    return f"{name} ({beside})" if (beside := " ".join(words)) else name
+
+
+def split_name(clause: str) -> tuple[str, list[str]]:
+    """Return the name in the line of a file, and the words that it stands with."""
+    name, _, words = clause.partition(" (")
+    return name, words.removesuffix(")").split()
+
+
 def name_in(line: str) -> str:
     """Return the name that such a line tells of; "" for any other line."""
     match = _NAME_LINE.fullmatch(line)

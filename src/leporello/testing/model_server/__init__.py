@@ -1,4 +1,4 @@
-"""A model provider on loopback, for tests: real HTTP, both dialects, a script, and every way to fail.
+"""A model provider on loopback, for tests: real HTTP, three dialects, a script, and every way to fail.
 
 It needs the extra `testing`. `python -m leporello.testing.model_server --help` runs one in a process of its own.
 """
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from leporello.testing.model_server.cache import PromptCache, as_counted
 from leporello.testing.model_server.failures import WORDINGS, Failure, Planned
-from leporello.testing.model_server.requests import Request
+from leporello.testing.model_server.requests import ReceivedRequest
 from leporello.testing.model_server.script import Step, Use, echo
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ __all__ = [
     "ModelServer",
     "Planned",
     "PromptCache",
-    "Request",
+    "ReceivedRequest",
     "Step",
     "Use",
     "as_counted",

@@ -28,7 +28,12 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     server = ModelServer(
-        script, port=options.port, window=options.window, output_limit=options.output_limit, wording=options.wording
+        script,
+        port=options.port,
+        window=options.window,
+        output_limit=options.output_limit,
+        wording=options.wording,
+        gap=options.gap,
     )
     try:
         with server:
@@ -57,6 +62,9 @@ def _options(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--script", type=Path, help='JSON list, or one JSON value per line: texts, steps or {"fail": …}'
+    )
+    parser.add_argument(
+        "--gap", type=float, default=0.0, help="let up to this many seconds pass before each event of a stream"
     )
     return parser.parse_args(argv)
 

@@ -10,7 +10,9 @@ from leporello.engine import Usage, normalise_usage
 from leporello.tokens import count_request, count_text
 
 if TYPE_CHECKING:
-    from leporello.testing.model_server.requests import Request
+    from collections.abc import Mapping, Sequence
+
+    from leporello.testing.model_server.requests import ReceivedRequest
     from leporello.testing.model_server.script import Step
 
 _PIECES = 4
@@ -33,9 +35,10 @@ class Answer:
     tool_calls: list[tuple[str, str, dict[str, Any]]]
     finish: str
     usage: Usage
+    items: Sequence[Mapping[str, Any]] = ()
 
 
-def answer_to(request: Request, step: Step, number: int) -> Answer:
+def answer_to(request: ReceivedRequest, step: Step, number: int) -> Answer:
     """Make the answer to a request; like a provider's, it is no longer than was asked for."""
     text, finish = _cut(step.text, step.finish_reason, request.max_tokens)
     calls = [
@@ -50,10 +53,11 @@ def answer_to(request: Request, step: Step, number: int) -> Answer:
         tool_calls=calls,
         finish=finish,
         usage=usage,
+        items=step.items,
     )
 
 
-def counted(request: Request, text: str, thinking: str, calls: list[tuple[str, str, dict[str, Any]]]) -> Usage:
+def counted(request: ReceivedRequest, text: str, thinking: str, calls: list[tuple[str, str, dict[str, Any]]]) -> Usage:
     """Count a request and its answer, with no cache in between."""
     said = sum(count_text(name + json.dumps(arguments)) for _, name, arguments in calls)
     reasoning = count_text(thinking)
@@ -66,7 +70,7 @@ def counted(request: Request, text: str, thinking: str, calls: list[tuple[str, s
     )
 
 
-def prompt_tokens(request: Request) -> int:
+def prompt_tokens(request: ReceivedRequest) -> int:
     """Count what a request makes the model read."""
     return count_request(request.messages, tools=request.tools)
 

@@ -8,13 +8,19 @@ from typing import TYPE_CHECKING, Any, cast
 from leporello.testing.model_server.answer import pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from leporello.engine import Usage
     from leporello.testing.model_server.answer import Answer, ServedUsage
+    from leporello.testing.model_server.requests import ReceivedRequest
 
 _STOP_REASONS = {"stop": "end_turn", "length": "max_tokens", "tool_calls": "tool_use", "content_filter": "refusal"}
 _SIGNATURE = "c2lnbmVkIGJ5IHRoZSBtb2RlbCBzZXJ2ZXI="
+
+
+def chunks(request: ReceivedRequest, answer: Answer) -> Iterable[bytes]:
+    """Return the answer to a request as it goes over the wire."""
+    return events(answer) if request.stream else [json.dumps(body(answer)).encode()]
 
 
 def body(answer: Answer) -> dict[str, Any]:
@@ -37,6 +43,11 @@ def events(answer: Answer) -> Iterator[bytes]:
 def event(kind: str, **data: Any) -> bytes:
     """Return one server-sent event."""
     return f"event: {kind}\ndata: {json.dumps({'type': kind, **data})}\n\n".encode()
+
+
+def error_event(error: dict[str, Any]) -> bytes:
+    """Return the event that ends a stream with an error."""
+    return event("error", error=error)
 
 
 def usage_body(usage: Usage) -> dict[str, Any]:

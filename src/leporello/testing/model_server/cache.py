@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from leporello.engine import Usage
     from leporello.testing.model_server.answer import ServedUsage
-    from leporello.testing.model_server.requests import Request
+    from leporello.testing.model_server.requests import ReceivedRequest
 
 
 class PromptCache:
@@ -31,10 +31,11 @@ class PromptCache:
         self._caches = {
             "openai": ProviderCache(_openai_rules, clock),
             "anthropic": ProviderCache(_anthropic_rules, clock),
+            "responses": ProviderCache(_openai_rules, clock),
         }
         self._lock = threading.Lock()
 
-    def __call__(self, request: Request, usage: Usage) -> Usage:
+    def __call__(self, request: ReceivedRequest, usage: Usage) -> Usage:
         """Return the usage with what this request read from the cache and wrote to it."""
         if _rules(request).manner == "marked" and not _is_marked(request):
             return usage
@@ -53,25 +54,25 @@ class PromptCache:
         return served
 
 
-def as_counted(request: Request, usage: Usage) -> Usage:
+def as_counted(request: ReceivedRequest, usage: Usage) -> Usage:
     """Report the usage as it was counted, with no cache in between."""
     return usage
 
 
-def wrong_marks(request: Request) -> str:
+def wrong_marks(request: ReceivedRequest) -> str:
     """Return why a provider refuses the cache marks of a request; "" when it takes them."""
     return refusal(_row(request), _rules(request)) if _is_marked(request) else ""
 
 
-def _is_marked(request: Request) -> bool:
+def _is_marked(request: ReceivedRequest) -> bool:
     return bool(mark_of(request.body) or count_markers(request.messages) or count_markers(request.tools))
 
 
-def _rules(request: Request) -> CacheRules:
+def _rules(request: ReceivedRequest) -> CacheRules:
     return (_anthropic_rules if request.dialect == "anthropic" else _openai_rules)(request.model)
 
 
-def _row(request: Request) -> list[Block]:
+def _row(request: ReceivedRequest) -> list[Block]:
     """Return the blocks of a request; a mark on the request itself stands on its last block."""
     row = blocks_of(request.messages, request.tools)
     options = request.body.get("prompt_cache_options")

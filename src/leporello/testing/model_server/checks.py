@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from leporello.messages import violations
 from leporello.testing.model_server.answer import prompt_tokens
 from leporello.testing.model_server.cache import wrong_marks
-from leporello.testing.model_server.failures import REFUSALS, Failure, Planned, Refusal, invalid, overflow
+from leporello.testing.model_server.failures import REFUSALS, Failure, HTTPFailure, Planned, invalid, overflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from leporello.testing.model_server.requests import Request
+    from leporello.testing.model_server.requests import ReceivedRequest
 
-_SUMS = {"openai": "deepseek", "anthropic": "anthropic-sum"}
+_SUMS = {"openai": "deepseek", "anthropic": "anthropic-sum", "responses": "responses"}
 _SMALLEST_WINDOW = 1024
 _OUTPUT_LIMIT = 4096
 
@@ -30,12 +31,13 @@ class Checks:
     reserves_output: bool
     models: Sequence[str] | None
     accepts_key: Callable[[str], bool]
+    fails_inside: bool = False
 
-    def refusal(self, request: Request, key: str) -> Refusal | None:
+    def refusal(self, request: ReceivedRequest, key: str) -> HTTPFailure | None:
         """Return why a request is refused, looked for in the order in which providers do."""
         return self.refused_before_size(request, key) or self._wrong_size(request)
 
-    def refused_before_size(self, request: Request, key: str) -> Refusal | None:
+    def refused_before_size(self, request: ReceivedRequest, key: str) -> HTTPFailure | None:
         """Return why a request is refused whatever its size is."""
         if not self.accepts_key(key):
             return REFUSALS[Failure.BAD_KEY]
@@ -43,7 +45,7 @@ class Checks:
             return invalid(f"We could not read your request: {request.unreadable}")
         return self._wrong_model(request) or _wrong_sequence(request) or _wrong_marks(request)
 
-    def planned(self, request: Request, planned: Planned) -> Refusal | None:
+    def planned(self, request: ReceivedRequest, planned: Planned) -> HTTPFailure | None:
         """Return the HTTP error that a planned failure is, if it is one."""
         if planned.failure is Failure.RATE_LIMITED:
             return replace(REFUSALS[planned.failure], headers={"retry-after": f"{planned.retry_after:g}"})
@@ -54,7 +56,7 @@ class Checks:
             return self._too_much_output(request)
         return REFUSALS.get(planned.failure)
 
-    def _wrong_model(self, request: Request) -> Refusal | None:
+    def _wrong_model(self, request: ReceivedRequest) -> HTTPFailure | None:
         if not request.model:
             return invalid("model: Field required")
         if self.models is None or request.model in self.models:
@@ -62,7 +64,7 @@ class Checks:
         unknown = REFUSALS[Failure.UNKNOWN_MODEL]
         return replace(unknown, message=f"The model `{request.model}` does not exist or you do not have access to it.")
 
-    def _wrong_size(self, request: Request) -> Refusal | None:
+    def _wrong_size(self, request: ReceivedRequest) -> HTTPFailure | None:
         output = request.max_tokens or 0
         if request.dialect == "anthropic" and not output:
             return invalid("max_tokens: Field required")
@@ -75,12 +77,14 @@ class Checks:
             return None
         return self._overflow(request, self.window, actual, self.wording)
 
-    def _overflow(self, request: Request, window: int, actual: int, wording: str) -> Refusal:
+    def _overflow(self, request: ReceivedRequest, window: int, actual: int, wording: str) -> HTTPFailure:
         own = _SUMS[request.dialect] if self.reserves_output else request.dialect
         words = wording or self.wording or own
-        return overflow(words, window=window, actual=actual, output=request.max_tokens or 0)
+        refusal = overflow(words, window=window, actual=actual, output=request.max_tokens or 0)
+        inside = self.fails_inside and request.dialect == "responses"
+        return replace(refusal, status=HTTPStatus.OK) if inside else refusal
 
-    def _too_much_output(self, request: Request) -> Refusal:
+    def _too_much_output(self, request: ReceivedRequest) -> HTTPFailure:
         asked, limit = request.max_tokens or 0, self.output_limit or _OUTPUT_LIMIT
         if request.dialect == "anthropic":
             return invalid(
@@ -94,11 +98,13 @@ class Checks:
         )
 
 
-def _wrong_sequence(request: Request) -> Refusal | None:
+def _wrong_sequence(request: ReceivedRequest) -> HTTPFailure | None:
+    if request.dialect == "responses":
+        return request.refused if request.refused or request.items else invalid("Missing required parameter: 'input'.")
     found = violations(request.messages, request.dialect)
     return invalid(f"messages.{found[0].index}: {found[0].message}", code=found[0].code) if found else None
 
 
-def _wrong_marks(request: Request) -> Refusal | None:
+def _wrong_marks(request: ReceivedRequest) -> HTTPFailure | None:
     problem = wrong_marks(request)
     return invalid(problem) if problem else None

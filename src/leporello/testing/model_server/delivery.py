@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import random
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,10 @@ class ClosableProtocol(H11Protocol):
 
 
 class Delivery(Response):
-    """Send chunks in the way that a planned failure prescribes; without one, one after the other."""
+    """Send chunks in the way that a planned failure prescribes; without one, one after the other.
+
+    Before each of them up to `gap` seconds pass, which chance decides.
+    """
 
     def __init__(
         self,
@@ -48,11 +52,13 @@ class Delivery(Response):
         headers: dict[str, str] | None = None,
         planned: Planned | None = None,
         closing: Callable[[], bool] = lambda: False,
+        gap: float = 0.0,
     ) -> None:
         super().__init__(status_code=status, headers=headers, media_type=media_type)
         self._chunks = chunks
         self._planned = planned
         self._closing = closing
+        self._gap = gap
         del self.headers["content-length"]
         if media_type != "text/event-stream":
             self.headers["content-length"] = str(sum(map(len, chunks)))
@@ -74,6 +80,8 @@ class Delivery(Response):
             await self._drip(self._planned.seconds, receive, send)
         else:
             for chunk in self._chunks:
+                if self._gap:
+                    await asyncio.sleep(random.uniform(0, self._gap))  # noqa: S311 - no secret
                 await send({"type": "http.response.body", "body": chunk, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -82,7 +90,7 @@ class Delivery(Response):
         await send({"type": "http.response.body", "body": whole[: len(whole) // 2], "more_body": True})
 
     async def _drip(self, seconds: float, receive: Receive, send: Send) -> None:
-        """Send single bytes for so many seconds, then the rest."""
+        """Send single bytes for this many seconds, then the rest."""
         whole = b"".join(self._chunks)
         sent = 0
         for _ in _moments(seconds, _DRIP_SECONDS):

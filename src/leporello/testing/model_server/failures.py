@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from leporello.messages import Dialect
 
 
 class Failure(enum.Enum):
@@ -48,7 +51,7 @@ class Planned:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Refusal:
+class HTTPFailure:
     """An HTTP error before it takes the shape of a dialect; `body` is set where a provider has a shape of its own."""
 
     status: int
@@ -58,7 +61,7 @@ class Refusal:
     headers: dict[str, str] = field(default_factory=dict)
     body: Any = None
 
-    def in_dialect(self, dialect: str) -> Any:
+    def in_dialect(self, dialect: Dialect) -> Any:
         """Return the body as OpenAI or Anthropic would send it."""
         if self.body is not None:
             return self.body
@@ -71,38 +74,38 @@ class Refusal:
         return {"error": {"message": self.message, "type": self.type, "param": None, "code": self.code}}
 
 
-def invalid(message: str, code: str | None = None) -> Refusal:
+def invalid(message: str, code: str | None = None) -> HTTPFailure:
     """Return the refusal of a request that is wrong."""
-    return Refusal(status=400, type="invalid_request_error", message=message, code=code)
+    return HTTPFailure(status=400, type="invalid_request_error", message=message, code=code)
 
 
 REFUSALS = {
-    Failure.BAD_KEY: Refusal(
+    Failure.BAD_KEY: HTTPFailure(
         status=401, type="authentication_error", message="Incorrect API key provided.", code="invalid_api_key"
     ),
-    Failure.NO_CREDIT: Refusal(status=402, type="billing_error", message="Insufficient Balance"),
-    Failure.NO_QUOTA: Refusal(
+    Failure.NO_CREDIT: HTTPFailure(status=402, type="billing_error", message="Insufficient Balance"),
+    Failure.NO_QUOTA: HTTPFailure(
         status=429,
         type="insufficient_quota",
         message="You exceeded your current quota, please check your plan and billing details.",
         code="insufficient_quota",
     ),
-    Failure.FORBIDDEN: Refusal(
+    Failure.FORBIDDEN: HTTPFailure(
         status=403, type="permission_error", message="Your API key does not have permission to use this resource."
     ),
-    Failure.UNKNOWN_MODEL: Refusal(
+    Failure.UNKNOWN_MODEL: HTTPFailure(
         status=404, type="not_found_error", message="The model does not exist.", code="model_not_found"
     ),
-    Failure.TOO_LARGE: Refusal(
+    Failure.TOO_LARGE: HTTPFailure(
         status=413, type="request_too_large", message="Request exceeds the maximum size of 32 MB."
     ),
-    Failure.RATE_LIMITED: Refusal(
+    Failure.RATE_LIMITED: HTTPFailure(
         status=429, type="rate_limit_error", message="Rate limit reached.", code="rate_limit_exceeded"
     ),
-    Failure.SERVER_ERROR: Refusal(status=500, type="api_error", message="The server had an error."),
-    Failure.UNAVAILABLE: Refusal(status=503, type="api_error", message="Service unavailable."),
-    Failure.OVERLOADED: Refusal(status=529, type="overloaded_error", message="Overloaded"),
-    Failure.CONTENT_FILTER: Refusal(
+    Failure.SERVER_ERROR: HTTPFailure(status=500, type="api_error", message="The server had an error."),
+    Failure.UNAVAILABLE: HTTPFailure(status=503, type="api_error", message="Service unavailable."),
+    Failure.OVERLOADED: HTTPFailure(status=529, type="overloaded_error", message="Overloaded"),
+    Failure.CONTENT_FILTER: HTTPFailure(
         status=400,
         type="invalid_request_error",
         message="The response was filtered because the prompt triggered the content management policy.",
@@ -112,17 +115,17 @@ REFUSALS = {
 """The failures that are an HTTP error and nothing else."""
 
 
-def overflow(wording: str, *, window: int, actual: int, output: int) -> Refusal:
+def overflow(wording: str, *, window: int, actual: int, output: int) -> HTTPFailure:
     """Return a provider's refusal of a request that is longer than its window, in that provider's words."""
     if wording not in WORDINGS:
         raise ValueError(f"unknown wording {wording!r}: use one of {', '.join(sorted(WORDINGS))}")
     status, text = WORDINGS[wording]
     message = text.format(window=window, actual=actual, output=output, total=actual + output)
-    refusal = Refusal(status=status, type="invalid_request_error", message=message, code="context_length_exceeded")
+    refusal = HTTPFailure(status=status, type="invalid_request_error", message=message, code="context_length_exceeded")
     return _in_own_shape(wording, refusal, window, actual)
 
 
-def _in_own_shape(wording: str, refusal: Refusal, window: int, actual: int) -> Refusal:
+def _in_own_shape(wording: str, refusal: HTTPFailure, window: int, actual: int) -> HTTPFailure:
     """Give a refusal the body that this provider wraps it in, where that is not the dialect's."""
     shapes: dict[str, Any] = {
         "gemini": [{"error": {"code": 400, "message": refusal.message, "status": "INVALID_ARGUMENT"}}],
@@ -144,13 +147,15 @@ def _in_own_shape(wording: str, refusal: Refusal, window: int, actual: int) -> R
     }
     if wording not in shapes:
         return refusal
-    return Refusal(status=refusal.status, type=refusal.type, message=refusal.message, body=shapes[wording])
+    return HTTPFailure(status=refusal.status, type=refusal.type, message=refusal.message, body=shapes[wording])
 
 
 _COUNTED = "This model's maximum context length is {window} tokens. However, "
+_EXCEEDS = "Your input exceeds the context window of this model. Please adjust your input and try again."
 WORDINGS = {
     "openai": (400, _COUNTED + "your messages resulted in {actual} tokens. Please reduce the length of the messages."),
     "anthropic": (400, "prompt is too long: {actual} tokens > {window} maximum"),
+    "responses": (400, _EXCEEDS),
     "anthropic-sum": (
         400,
         (

@@ -9,10 +9,19 @@ from typing import TYPE_CHECKING, Any
 from leporello.testing.model_server.answer import pieces
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from leporello.engine import Usage
     from leporello.testing.model_server.answer import Answer
+    from leporello.testing.model_server.requests import ReceivedRequest
+
+
+def chunks(request: ReceivedRequest, answer: Answer) -> Iterable[bytes]:
+    """Return the answer to a request as it goes over the wire."""
+    if not request.stream:
+        return [json.dumps(body(answer)).encode()]
+    options = request.body.get("stream_options")
+    return events(answer, include_usage=isinstance(options, dict) and options.get("include_usage") is True)
 
 
 def body(answer: Answer) -> dict[str, Any]:
@@ -47,6 +56,11 @@ def events(answer: Answer, *, include_usage: bool) -> Iterator[bytes]:
 def event(data: Any) -> bytes:
     """Return one server-sent event."""
     return f"data: {json.dumps(data)}\n\n".encode()
+
+
+def error_event(error: dict[str, Any]) -> bytes:
+    """Return the event that ends a stream with an error."""
+    return event({"error": error})
 
 
 def usage_body(usage: Usage) -> dict[str, Any]:

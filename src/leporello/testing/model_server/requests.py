@@ -8,27 +8,37 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.errors import MessageError
 from leporello.messages import from_anthropic
+from leporello.messages.responses import from_responses
+from leporello.testing.model_server.response_memory import Unknown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from starlette.requests import Request as HttpRequest
 
+    from leporello.messages import Dialect
+    from leporello.messages.responses import Item
     from leporello.messages.types import Message
+    from leporello.testing.model_server.failures import HTTPFailure
+    from leporello.testing.model_server.response_memory import ResponseMemory
 
 _KEY_HEADERS = ("authorization", "x-api-key", "api-key", "cookie", "proxy-authorization")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Request:
+class ReceivedRequest:
     """One request as it came, and its conversation in OpenAI's format; keys are not among the headers."""
 
-    dialect: str
+    dialect: Dialect
     path: str
     headers: Mapping[str, str]
     body: Mapping[str, Any]
     messages: list[Message] = field(default_factory=list)
     unreadable: str = ""
+    items: list[Item] = field(default_factory=list)
+    """The whole input of the Responses API, with what a request refers to."""
+    refused: HTTPFailure | None = None
+    """Why it cannot be answered whatever else it holds."""
 
     @property
     def model(self) -> str:
@@ -49,21 +59,34 @@ class Request:
     @property
     def max_tokens(self) -> int | None:
         """The longest answer that was asked for."""
-        limit = self.body.get("max_completion_tokens", self.body.get("max_tokens"))
-        return limit if isinstance(limit, int) else None
+        names = ("max_completion_tokens", "max_output_tokens", "max_tokens")
+        return next((limit for name in names if isinstance(limit := self.body.get(name), int)), None)
 
 
-def received(http: HttpRequest, sent: bytes, dialect: str) -> Request:
+def received(http: HttpRequest, sent: bytes, dialect: Dialect, memory: ResponseMemory) -> ReceivedRequest:
     """Read a request, whatever it holds."""
     headers = {name.lower(): value for name, value in http.headers.items() if name.lower() not in _KEY_HEADERS}
-    bare = Request(dialect=dialect, path=http.url.path, headers=headers, body={})
+    bare = ReceivedRequest(dialect=dialect, path=http.url.path, headers=headers, body={})
     try:
         body = json.loads(sent)
         if not isinstance(body, dict):
             return replace(bare, unreadable="the body is no JSON object")
+        if dialect == "responses":
+            return _of_items(replace(bare, body=body), memory)
         return replace(bare, body=body, messages=_conversation(body, dialect))
     except (ValueError, RecursionError, MessageError) as error:
         return replace(bare, unreadable=str(error))
+
+
+def _of_items(request: ReceivedRequest, memory: ResponseMemory) -> ReceivedRequest:
+    """Read the input of a request in the Responses API."""
+    try:
+        items = memory.expanded(request.body)
+    except Unknown as unknown:
+        return replace(request, refused=unknown.refusal)
+    refused = memory.refusal(items)
+    said = [] if refused else from_responses({"instructions": request.body.get("instructions"), "input": items})
+    return replace(request, items=items, messages=said, refused=refused)
 
 
 def key_of(headers: Mapping[str, str]) -> str:
@@ -71,7 +94,7 @@ def key_of(headers: Mapping[str, str]) -> str:
     return headers.get("x-api-key") or headers.get("authorization", "").removeprefix("Bearer ").strip()
 
 
-def _conversation(body: dict[str, Any], dialect: str) -> list[Message]:
+def _conversation(body: dict[str, Any], dialect: Dialect) -> list[Message]:
     if dialect == "anthropic":
         return from_anthropic({key: body[key] for key in ("system", "messages") if key in body})
     messages = body.get("messages")

@@ -11,7 +11,7 @@ from leporello.messages.types import text_of
 from leporello.testing.model_server.failures import Failure, Planned
 
 if TYPE_CHECKING:
-    from leporello.testing.model_server.requests import Request
+    from leporello.testing.model_server.requests import ReceivedRequest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,12 +25,16 @@ class Use:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """One answer of the model; `finish` is "stop", "length", "tool_calls" or "content_filter" ("": what fits)."""
+    """One answer of the model; `finish` is "stop", "length", "tool_calls" or "content_filter" ("": what fits).
+
+    `items` are further items of an answer in the Responses API, between the thinking and the text.
+    """
 
     text: str = ""
     thinking: str = ""
     tool_calls: Sequence[Use] = ()
     finish: str = ""
+    items: Sequence[Mapping[str, Any]] = ()
 
     @property
     def finish_reason(self) -> str:
@@ -38,11 +42,11 @@ class Step:
         return self.finish or ("tool_calls" if self.tool_calls else "stop")
 
 
-Scripted: TypeAlias = "Step | Planned | Failure | str | Mapping[str, Any] | Callable[[Request], Scripted]"
+Scripted: TypeAlias = "Step | Planned | Failure | str | Mapping[str, Any] | Callable[[ReceivedRequest], Scripted]"
 
 
-def resolve(scripted: Scripted, request: Request) -> Step | Planned:
-    """Turn whatever a script holds into a step or a failure for this request."""
+def resolve(scripted: Scripted, request: ReceivedRequest) -> Step | Planned:
+    """Turn an item of a script into a step or a failure for this request."""
     while callable(scripted) and not isinstance(scripted, Failure):
         scripted = scripted(request)
     if isinstance(scripted, Failure):
@@ -55,16 +59,17 @@ def resolve(scripted: Scripted, request: Request) -> Step | Planned:
 
 
 def from_mapping(item: Mapping[str, Any]) -> Step | Planned:
-    """Read a step from JSON: {"text", "thinking", "tool_calls": [{"name", "arguments"}], "finish"} or {"fail": "…"}."""
-    known = {"text", "thinking", "tool_calls", "finish"}
+    """Read a step from JSON: {"text", "thinking", "tool_calls": [{"name", "arguments"}], "finish", "items"}.
+
+    {"fail": "…"} is a failure.
+    """
+    known = {"text", "thinking", "tool_calls", "finish", "items"}
     if "fail" in item:
         return Planned(failure=Failure(item["fail"]))
     if unknown := set(item) - known:
         raise ValueError(f"a step has {', '.join(sorted(known))} or fail, not {', '.join(sorted(unknown))}")
     uses = [Use(**use) for use in item.get("tool_calls", ())]
-    return Step(
-        text=item.get("text", ""), thinking=item.get("thinking", ""), tool_calls=uses, finish=item.get("finish", "")
-    )
+    return Step(**{**item, "tool_calls": uses})
 
 
 def read_script(text: str) -> list[Step | Planned | str]:
@@ -75,7 +80,7 @@ def read_script(text: str) -> list[Step | Planned | str]:
     return [item if isinstance(item, str) else from_mapping(item) for item in items]
 
 
-def echo(request: Request) -> Step:
-    """Repeat the newest message: what the server does when nobody told it what to say."""
+def echo(request: ReceivedRequest) -> Step:
+    """Repeat the newest message: what the server does without a script."""
     said = text_of(request.messages[-1]) if request.messages else ""
     return Step(text=said or "(nothing to repeat)")

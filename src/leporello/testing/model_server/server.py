@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from starlette.requests import Request as HttpRequest
 
-    from leporello.testing.model_server.requests import Request
+    from leporello.testing.model_server.requests import ReceivedRequest
     from leporello.testing.model_server.script import Scripted
 
 _LOOPBACK = "127.0.0.1"
@@ -40,7 +40,7 @@ def _any_but_bad(key: str) -> bool:
 class ModelServer:
     """A provider for tests; use it as a context manager.
 
-    script            what to say, in order: a text, a `Step`, a `Failure`, or a function of the `Request`
+    script            what to say, in order: a text, a `Step`, a `Failure`, or a function of the `ReceivedRequest`
     then              what to say after that; by default the newest message is repeated
     window            refuse requests that count more tokens than this
     output_limit      refuse requests for a longer answer than this
@@ -48,6 +48,9 @@ class ModelServer:
     reserves_output   count the requested answer into the window, as some providers do
     models            the names that are served; any, by default
     accepts_key       which keys are accepted; by default all but "bad" and none at all
+    fails_inside      tell an overflow of the Responses API inside of an answer, as its provider does, not as an error
+    remembers         keep responses, so that later requests may refer to them (the Responses API)
+    gap               let up to this many seconds pass before each event of a streamed answer, as chance has it
     usage             called with each request and its counted usage, returns the usage to report; by default a
                       `PromptCache` by the provider's rules, `as_counted` for none
     """
@@ -63,6 +66,9 @@ class ModelServer:
         reserves_output: bool = False,
         models: Sequence[str] | None = None,
         accepts_key: Callable[[str], bool] = _any_but_bad,
+        fails_inside: bool = False,
+        remembers: bool = True,
+        gap: float = 0.0,
         usage: UsageHook | None = None,
         port: int = 0,
     ) -> None:
@@ -75,8 +81,11 @@ class ModelServer:
             reserves_output=reserves_output,
             models=models,
             accepts_key=accepts_key,
+            fails_inside=fails_inside,
         )
-        self._provider = Provider(checks=checks, script=script, then=then, usage=usage or PromptCache())
+        self._provider = Provider(
+            checks=checks, script=script, then=then, usage=usage or PromptCache(), remembers=remembers, gap=gap
+        )
         self._port = port
         self._ready = threading.Event()
 
@@ -96,7 +105,7 @@ class ModelServer:
         return self.base_url
 
     @property
-    def requests(self) -> list[Request]:
+    def requests(self) -> list[ReceivedRequest]:
         """The requests for completions so far, refused ones too."""
         return self._provider.requests()
 
@@ -113,7 +122,7 @@ class ModelServer:
         retry_after: float = 1.0,
         wording: str = "",
     ) -> None:
-        """Let the next so many requests fail; the script goes on after them where it was."""
+        """Let the next `times` requests fail; the script goes on after them where it was."""
         planned = Planned(failure=failure, seconds=seconds, retry_after=retry_after, wording=wording)
         self._provider.plan(planned, times)
 
@@ -178,8 +187,17 @@ class ModelServer:
         async def messages(http: HttpRequest) -> Delivery:
             return await self._provider.complete(http, "anthropic")
 
+        async def responses(http: HttpRequest) -> Delivery:
+            return await self._provider.complete(http, "responses")
+
         async def count(http: HttpRequest) -> Delivery:
-            return await self._provider.count(http)
+            return await self._provider.count(http, "responses" if "/responses/" in http.url.path else "anthropic")
+
+        async def compact(http: HttpRequest) -> Delivery:
+            return await self._provider.compact(http)
+
+        async def stored(http: HttpRequest) -> Delivery:
+            return await self._provider.stored(http)
 
         async def models(http: HttpRequest) -> Delivery:
             return self._provider.list_models(http)
@@ -188,6 +206,12 @@ class ModelServer:
             Route("/v1/chat/completions", chat, methods=["POST"]),
             Route("/v1/messages", messages, methods=["POST"]),
             Route("/v1/messages/count_tokens", count, methods=["POST"]),
+            Route("/v1/responses", responses, methods=["POST"]),
+            Route("/v1/responses/input_tokens", count, methods=["POST"]),
+            Route("/v1/responses/compact", compact, methods=["POST"]),
+            Route("/v1/responses/{id}", stored, methods=["GET", "DELETE"]),
+            Route("/v1/responses/{id}/input_items", stored),
+            Route("/v1/responses/{id}/cancel", stored, methods=["POST"]),
             Route("/v1/models", models),
         ]
         return Starlette(routes=routes, lifespan=self._announce)

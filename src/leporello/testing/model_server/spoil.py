@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leporello.testing.model_server import anthropic_dialect, openai_dialect
+from leporello.testing.model_server.dialects import DIALECTS
 from leporello.testing.model_server.failures import REFUSALS, Failure
 from leporello.testing.model_server.script import Step, echo
 
 if TYPE_CHECKING:
-    from leporello.testing.model_server.requests import Request
+    from leporello.testing.model_server.requests import ReceivedRequest
 
 _THOUGHT = "Let me think about this for a while."
 
 
-def spoilt_step(request: Request, failure: Failure) -> Step:
+def spoilt_step(request: ReceivedRequest, failure: Failure) -> Step:
     """Return what a failing answer says."""
     if failure is Failure.EMPTY_ANSWER:
         return Step()
@@ -28,7 +28,9 @@ def spoilt_step(request: Request, failure: Failure) -> Step:
     )
 
 
-def spoilt_chunks(request: Request, failure: Failure, chunks: list[bytes], media_type: str) -> tuple[list[bytes], str]:
+def spoilt_chunks(
+    request: ReceivedRequest, failure: Failure, chunks: list[bytes], media_type: str
+) -> tuple[list[bytes], str]:
     """Return the chunks as this failure sends them, and the content type that it claims."""
     if failure is Failure.WRONG_CONTENT_TYPE:
         return [b"<html><body>Please sign in to the network</body></html>"], "text/html"
@@ -40,8 +42,6 @@ def spoilt_chunks(request: Request, failure: Failure, chunks: list[bytes], media
     return chunks, media_type
 
 
-def _error_event(request: Request) -> bytes:
+def _error_event(request: ReceivedRequest) -> bytes:
     error = REFUSALS[Failure.OVERLOADED].in_dialect(request.dialect)["error"]
-    if request.dialect == "anthropic":
-        return anthropic_dialect.event("error", error=error)
-    return openai_dialect.event({"error": error})
+    return DIALECTS[request.dialect].error_event(error)

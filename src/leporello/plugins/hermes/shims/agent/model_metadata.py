@@ -7,7 +7,7 @@ from typing import Any
 from leporello.plugins.hermes.host import known_window
 from leporello.tokens import count_messages, count_text
 
-FALLBACK_CONTEXT_LENGTH = 256_000  # what Hermes Agent assumes of a model that nobody knows
+FALLBACK_CONTEXT_LENGTH = 256_000  # what Hermes Agent assumes of an unknown model
 
 
 def estimate_tokens_rough(text: str | None) -> int:

@@ -1,0 +1,85 @@
+"""How commands show what is stored: text that is safe on a terminal, times, sizes, JSON, progress."""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from leporello.messages.visible import visible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_T = TypeVar("_T")
+
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
+_STEP = 1024
+
+
+def on_one_line(text: str, length: int) -> str:
+    """Return the beginning of a text, on one line."""
+    words = " ".join(visible(text[: 8 * length]).split())
+    return words if len(words) <= length and len(text) <= 8 * length else words[: length - 1].rstrip() + "…"
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON, whatever its texts hold."""
+    text = json.dumps(value, ensure_ascii=False, indent=2)
+    click.echo(text.encode("utf-8", "backslashreplace"))
+
+
+def timestamp(time: float | None) -> str | None:
+    """Write a time for programs: ISO-8601, in UTC."""
+    if time is None:
+        return None
+    try:
+        return datetime.fromtimestamp(time, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def moment(time: float | None) -> str:
+    """Write a time for people, in UTC."""
+    return (timestamp(time) or "?").replace("T", " ").removesuffix("Z")
+
+
+def size(count: float) -> str:
+    """Write a number of bytes."""
+    unit = 0
+    while count >= _STEP and unit < len(_UNITS) - 1:
+        count, unit = count / _STEP, unit + 1
+    return f"{count:,.0f} {_UNITS[unit]}" if unit == 0 else f"{count:,.1f} {_UNITS[unit]}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number of things."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def watched(items: Iterable[_T], label: str, *, total: int | None = None) -> Iterator[_T]:
+    """Pass items on, with a progress bar on a terminal."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        yield from bar.track(items, total=total, description=label)
+
+
+@contextmanager
+def waiting(label: str) -> Iterator[None]:
+    """Show that something is under way, on a terminal."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(label):
+        yield

@@ -1,0 +1,125 @@
+"""Stores responses with their answers, and finds them by id.
+
+A response is a message of its conversation. The provider's fields of the response are in a private key of that message,
+with the first items of the conversation; hashes of its id and of its items' ids are stored with the message.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from itertools import dropwhile, takewhile
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from leporello.gateway.history import extended
+from leporello.messages.responses import Item, items_of, kind_of, messages_of, settled
+from leporello.messages.responses.items import speaker_of
+from leporello.messages.types import SYSTEM_ROLES, is_system
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from leporello.messages import Message
+    from leporello.session.answers import ModelAnswer
+    from leporello.store import KnownPlace, Store
+
+_NOTE: Final = "_response"
+_LEFT_OUT: Final = frozenset({"output", "tools", "instructions"})
+"""The fields of a response that are not stored: those of its request, and the output, which is the message."""
+
+
+def noted(answer: ModelAnswer, body: dict[str, Any]) -> Message:
+    """Return an answer's message with the provider's fields of the response, and the first items of the input."""
+    opening = _opening(body.get("input"))
+    about = {key: value for key, value in answer.envelope.items() if key not in _LEFT_OUT}
+    note = {"about": about, "opening": json.dumps(opening, ensure_ascii=False) if opening else ""}
+    return cast("Message", {**answer.message, _NOTE: note})  # a long text is kept once, however many answers have it
+
+
+def _opening(given: Any) -> list[Item]:
+    """Return the items of the system and the developer that an input begins with."""
+    items = given if isinstance(given, list) else []
+    return list(takewhile(_is_developers, items))
+
+
+def _is_developers(item: Item) -> bool:
+    return item.get("role") in SYSTEM_ROLES if kind_of(item) == "message" else speaker_of(item) == "developer"
+
+
+def known_as(answer: ModelAnswer, owner: str) -> list[bytes]:
+    """Return what an answer is known by: the id of the response, and those of its items."""
+    ids = [id_ for item in items_of([answer.message]) if isinstance(id_ := item.get("id"), str)]
+    return [_hash(owner, "response", answer.id), *(_hash(owner, "item", id_) for id_ in ids)] if answer.id else []
+
+
+def _hash(owner: str, kind: str, id_: str) -> bytes:
+    return extended(b"", f"{kind}\0{owner}\0{id_}".encode("utf-8", "surrogatepass"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class KnownResponse:
+    """A stored response: its place, its fields and output, and the messages before it."""
+
+    id: str
+    place: KnownPlace
+    about: dict[str, Any]
+    output: list[Item]
+    before: list[Message]
+    opening: list[Item]
+
+    @property
+    def input(self) -> list[Item]:
+        """The items of its input."""
+        return [*self.opening, *items_of(self.before)]
+
+    @property
+    def path(self) -> list[Item]:
+        """The items before a request that continues it, without the trigger of a compaction."""
+        return settled([*self.input, *self.output])
+
+    def body(self) -> dict[str, Any]:
+        """Return it as the provider gave it, without the tools and the instructions of its request."""
+        return {**self.about, "instructions": None, "tools": [], "output": self.output}
+
+
+def find_response(store: Store, id_: str, *, owner: str) -> KnownResponse | None:
+    """Return a response by its id; None when it is not known, or was deleted."""
+    places = store.known([_hash(owner, "response", id_)], owner=owner)
+    if not places:
+        return None
+    place = places[0]
+    rows = store.messages(place.conversation, owner=owner, branch=place.branch, newest_first=True)
+    path = [row.message for row in dropwhile(lambda row: row.id != place.id, rows)]
+    if not path:
+        return None
+    note: Any = path[0].get(_NOTE) or {}
+    return KnownResponse(
+        id=id_,
+        place=place,
+        about=note.get("about") or {"id": id_, "object": "response", "status": "completed"},
+        output=items_of(path[:1]),
+        before=path[:0:-1],
+        opening=json.loads(note.get("opening") or "[]"),
+    )
+
+
+def find_item(store: Store, id_: str, *, owner: str) -> Item | None:
+    """Return an item of an earlier response by its id."""
+    for place in store.known([_hash(owner, "item", id_)], owner=owner)[:1]:
+        row = store.get([place.id], owner=owner).get(place.id)
+        items = items_of([row.message]) if row is not None else []
+        return next((item for item in items if item.get("id") == id_), None)
+    return None
+
+
+def forget_response(store: Store, found: KnownResponse, *, owner: str) -> None:
+    """Delete the hashes of a response and of its items; its message stays in the conversation."""
+    ids = [id_ for item in found.output if isinstance(id_ := item.get("id"), str)]
+    for hash_ in [_hash(owner, "response", found.id), *(_hash(owner, "item", id_) for id_ in ids)]:
+        for place in store.known([hash_], owner=owner):
+            store.forget_known(place, owner=owner)
+
+
+def spoken_count(items: Sequence[Item]) -> int:
+    """Return the number of hashed messages of these items; two answers in a row are one message."""
+    return sum(not is_system(message) for message in messages_of(items))

@@ -1,0 +1,186 @@
+"""What the index finds for a query: bounded, whatever the query is, and in the same order as SQLite."""
+
+# ruff: noqa: S608 - statements are put together from constants; values are always bound
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from leporello.store.postgres.expression import TermPhrase, condition, nears, needs_text, parse, phrases, tsquery
+from leporello.store.records import Candidates
+from leporello.store.relational.matching import COUNTED, FEW_OTHERS, SCANNED, SCORED, Match, as_candidates
+from leporello.store.relational.rows import conversation_term, find, number_of, owner_term
+
+if TYPE_CHECKING:
+    from leporello.store.postgres.expression import TermExpression
+    from leporello.store.records import SearchFilter
+    from leporello.store.relational.dialect import Connection
+
+_K1: Final = 1.2
+_B: Final = 0.75
+_LEAST_RARITY: Final = 1e-6  # the constants of BM25 as FTS5 has them
+
+
+def matching(connection: Connection, match: Match, limit: int, *, newest_first: bool) -> Candidates:
+    """Return at most `limit` messages that match, newest first or by score."""
+    scope = _scope(connection, match.filter)
+    if scope is None:
+        return Candidates()
+    look = _newest if newest_first else _best
+    hits, cut = look(connection, _Look(match=match, expression=parse(match.text), scope=scope), limit)
+    conversation = scope.value if isinstance(scope.value, int) else None
+    return as_candidates(connection, hits, cut=cut, conversation=conversation)
+
+
+def term_count(connection: Connection, term: str, last: int) -> int:
+    """Count the messages with a term; a number beyond `COUNTED` is estimated from the newest ones."""
+    expression = parse('"' + term.replace('"', '""') + '"')
+    where, values = _found(expression)
+    count, lowest = connection.execute(
+        f"SELECT count(*), min(id) FROM (SELECT s.id FROM search s WHERE {where} AND s.id <= ?"
+        " ORDER BY s.id DESC LIMIT ?) newest",
+        (*values, last, COUNTED),
+    ).fetchone()
+    return int(count if count < COUNTED else count * last / (last - lowest + 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Scope:
+    """Who may be searched: a condition on index rows, and a term that narrows the search itself."""
+
+    condition: str
+    value: int | str
+    term: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Look:
+    """A search: what to look for, read, and where."""
+
+    match: Match
+    expression: TermExpression
+    scope: _Scope
+
+    def hits(self) -> tuple[str, list[Any]]:
+        """Return the condition that index rows of hits fulfil, and its values."""
+        where, values = _found(self.expression, self.scope.term)
+        return f"{self.scope.condition} AND {where} AND s.id <= ?", [self.scope.value, *values, self.match.last]
+
+
+def _found(expression: TermExpression, term: str = "") -> tuple[str, list[Any]]:
+    """Return the condition that the index rows of an expression fulfil, and its values."""
+    query = tsquery(expression)
+    where, values = "s.terms @@ ?::tsquery", [f"({query}) & '{term}'" if term else query]
+    if not needs_text(expression):
+        return where, values
+    text, more = condition(expression)
+    return f"{where} AND {text}", [*values, *more]
+
+
+def _scope(connection: Connection, filter: SearchFilter) -> _Scope | None:  # noqa: A002 - its name
+    """Return the owners that may be searched, None when there is none."""
+    if filter.conversation is None:
+        return _Scope(
+            condition="s.conversation IN (SELECT id FROM conversations WHERE owner = ?)",
+            value=filter.owner,
+            term=owner_term(filter.owner),
+        )
+    found = find(connection, filter.conversation, filter.owner)
+    if found is None:
+        return None
+    last = connection.execute("SELECT coalesce(max(id), 0) FROM search").fetchone()[0]
+    term = conversation_term(found.id) if last - found.next_seq > FEW_OTHERS else ""
+    return _Scope(condition="s.conversation = ?", value=found.id, term=term)
+
+
+def _newest(connection: Connection, look: _Look, limit: int) -> tuple[list[tuple[int, float]], bool]:
+    """Walk the hits, newest first, until enough of them pass the filter; tell whether it was given up before."""
+    wheres, values = _conditions(look.match.filter)
+    hits, wanted = look.hits()
+    near = nears(look.expression)
+    text = ", s.text" if near else ""
+    rows = connection.walk(
+        f"SELECT s.id, {wheres}{text} FROM search s JOIN messages m ON m.conversation = s.conversation AND m.id = s.id"
+        f" WHERE {hits} ORDER BY s.id DESC LIMIT ?",
+        (*values, *wanted, SCANNED + 1 if not near else SCORED),
+    )
+    found: list[tuple[int, float]] = []
+    looked_at = 0
+    for number, passes, *indexed in rows:
+        if near and not all(each.holds(indexed[0]) for each in near):
+            continue
+        if looked_at == SCANNED:
+            return found, True
+        looked_at += 1
+        if passes:
+            found.append((number, 0.0))
+            if len(found) == limit:
+                break
+    return found, False
+
+
+def _best(connection: Connection, look: _Look, limit: int) -> tuple[list[tuple[int, float]], bool]:
+    """Score the newest hits, and return the best that pass the filter; and whether there were more than the newest."""
+    wheres, values = _conditions(look.match.filter)
+    hits, wanted = look.hits()
+    score, weights = _score(connection, look.expression)
+    rows = connection.execute(
+        "WITH newest AS MATERIALIZED (SELECT s.conversation, s.id, s.length, s.text FROM search s"
+        f" WHERE {hits} ORDER BY s.id DESC LIMIT ?)"
+        f" SELECT s.id, {score} AS score FROM newest s"
+        " JOIN messages m ON m.conversation = s.conversation AND m.id = s.id"
+        f" WHERE {wheres} ORDER BY score DESC, s.id DESC LIMIT ?",
+        (*wanted, SCORED, *weights, *values, limit),
+    ).fetchall()
+    beyond = connection.execute(
+        f"SELECT s.id FROM search s WHERE {hits} ORDER BY s.id DESC LIMIT 1 OFFSET ?", (*wanted, SCORED)
+    ).fetchone()
+    return [(number, float(score)) for number, score in rows], beyond is not None
+
+
+def _score(connection: Connection, expression: TermExpression) -> tuple[str, list[Any]]:
+    """Return the BM25 score of an index row as an expression, and its values, worked out as FTS5 does."""
+    rows, length = connection.execute(
+        "SELECT coalesce(sum(indexed), 0)::float8, coalesce(sum(terms), 0)::float8 FROM conversations"
+    ).fetchone()
+    usual = length / rows if rows else 1.0
+    parts: list[str] = []
+    values: list[Any] = []
+    for phrase in phrases(expression):
+        count = "((octet_length(s.text) - octet_length(replace(s.text, ?, ''))) / ?)::float8"
+        needle = [phrase.needle, max(1, len(phrase.needle.encode()))]
+        damping = "?::float8 * (1 - ?::float8 + ?::float8 * s.length / ?::float8)"
+        parts.append(f"?::float8 * (({count} * (?::float8 + 1.0)) / ({count} + {damping}))")
+        values += [_rarity(connection, phrase, rows), *needle, _K1, *needle, _K1, _B, _B, usual]
+    return " + ".join(parts) or "0.0", values
+
+
+def _rarity(connection: Connection, phrase: TermPhrase, rows: float) -> float:
+    where, values = _found(phrase)
+    (count,) = connection.execute(f"SELECT count(*) FROM search s WHERE {where}", values).fetchone()
+    ratio = (rows - count + 0.5) / (count + 0.5)
+    return max(math.log(ratio), _LEAST_RARITY) if ratio > 0 else _LEAST_RARITY
+
+
+def _conditions(filter: SearchFilter) -> tuple[str, list[Any]]:  # noqa: A002 - its name
+    texts: list[str] = []
+    values: list[Any] = []
+    if not filter.superseded:
+        texts.append("m.gone IS NULL")
+    conditions: list[tuple[str, Any]] = []
+    if filter.role is not None:
+        conditions.append(("m.role = ?", filter.role))
+    if filter.name is not None:
+        conditions.append(("lower(m.name) = ?", filter.name.encode("utf-8", "replace").lower().decode()))
+    if filter.tool is not None:
+        conditions.append(("strpos(' ' || m.tool || ' ', ' ' || ? || ' ') > 0", filter.tool))
+    if filter.since is not None:
+        conditions.append(("m.time >= ?", filter.since))
+    if filter.until is not None:
+        conditions.append(("m.time <= ?", filter.until))
+    conditions += [("m.id <> ?", number_of(id_, "m") or 0) for id_ in filter.without]
+    texts += [text for text, _ in conditions]
+    values += [value for _, value in conditions]
+    return f"({' AND '.join(texts) or 'true'})", values

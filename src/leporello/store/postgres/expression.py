@@ -1,0 +1,224 @@
+"""Full-text expressions as conditions on the index: what `leporello.store.search.query` writes, read for PostgreSQL.
+
+An expression has phrases in quotation marks, `AND`, `OR`, `NOT`, parentheses, and `NEAR("a" "b", 5)`. Its words become
+a query of the index, which knows nothing of their order; phrases of several words are then looked for in the text.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, Final
+
+from leporello.errors import QueryError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_TOKEN: Final = re.compile(r'\s*(?:"((?:[^"]|"")*)"|(NEAR)\s*\(|([(),])|([^\s"(),]+))')
+_SEPARATORS: Final = re.compile(r"[\x00-/:-@\[-`{-\x7f]+")
+_UPPER: Final = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
+
+
+@dataclass(frozen=True)
+class TermPhrase:
+    """Words in this order."""
+
+    terms: tuple[str, ...]
+
+    @property
+    def needle(self) -> str:
+        """The phrase as it stands in the text of the index."""
+        return stored_text(self.terms)
+
+
+@dataclass(frozen=True)
+class Near:
+    """Phrases with at most so many words between the first and the last of them."""
+
+    phrases: tuple[TermPhrase, ...]
+    distance: int
+
+    def holds(self, text: str) -> bool:
+        """Tell whether the phrases stand near each other in the text of the index."""
+        terms = text.split()
+        spans = [
+            [
+                (start, start + len(phrase.terms))
+                for start in range(len(terms) - len(phrase.terms) + 1)
+                if tuple(terms[start : start + len(phrase.terms)]) == phrase.terms
+            ]
+            for phrase in self.phrases
+        ]
+        if len(spans) == 1:
+            return bool(spans[0])
+        return any(
+            max(start for start, _ in chosen) - min(end for _, end in chosen) <= self.distance
+            for chosen in product(*(each[:_MOST_PLACES] for each in spans))
+        )
+
+
+_MOST_PLACES: Final = 12  # of each phrase of a NEAR
+
+
+@dataclass(frozen=True)
+class Operation:
+    """AND, OR or NOT of two and more expressions; NOT is the first without the others."""
+
+    name: str
+    parts: tuple[TermExpression, ...]
+
+
+TermExpression = TermPhrase | Near | Operation
+
+
+def stored_text(terms: tuple[str, ...] | list[str]) -> str:
+    """Return terms as they stand in the text of the index: each with a space of its own on either side."""
+    return "".join(f" {term} " for term in terms)
+
+
+def parse(text: str) -> TermExpression:
+    """Read an expression."""
+    reader = _Reader(text)
+    found = reader.alternatives()
+    if not reader.at_end:
+        raise QueryError(f"The full-text expression {text!r} cannot be read.")
+    return found
+
+
+def tsquery(expression: TermExpression) -> str:
+    """Return what the words of an expression ask of the index; it may find too much, never too little."""
+    if isinstance(expression, TermPhrase):
+        return " & ".join(_lexeme(term) for term in expression.terms) or _lexeme("\ue002")  # which nothing has
+    if isinstance(expression, Near):
+        return " & ".join(f"({tsquery(phrase)})" for phrase in expression.phrases)
+    if expression.name == "NOT":
+        first, *others = expression.parts
+        known = [f"!({tsquery(each)})" for each in others if not needs_text(each)]
+        return " & ".join([f"({tsquery(first)})", *known])
+    return {"AND": " & ", "OR": " | "}[expression.name].join(f"({tsquery(each)})" for each in expression.parts)
+
+
+def needs_text(expression: TermExpression) -> bool:
+    """Tell whether the order of words matters to an expression."""
+    if isinstance(expression, TermPhrase):
+        return len(expression.terms) > 1
+    return isinstance(expression, Near) or any(map(needs_text, expression.parts))
+
+
+def condition(expression: TermExpression) -> tuple[str, list[str]]:
+    """Return the condition that the text of the index fulfils, with its values; of a NEAR only its phrases."""
+    if isinstance(expression, TermPhrase):
+        return "strpos(s.text, ?) > 0", [expression.needle]
+    parts = expression.phrases if isinstance(expression, Near) else expression.parts
+    conditions = [condition(each) for each in parts]
+    values = [value for _, own in conditions for value in own]
+    texts = [text for text, _ in conditions]
+    if isinstance(expression, Operation) and expression.name == "NOT":
+        kept = [n for n, each in enumerate(parts) if n == 0 or not _has_near(each)]
+        texts = [texts[n] if n == 0 else f"NOT ({texts[n]})" for n in kept]
+        values = [value for n in kept for value in conditions[n][1]]
+    joint = " OR " if isinstance(expression, Operation) and expression.name == "OR" else " AND "
+    return f"({joint.join(texts)})", values
+
+
+def nears(expression: TermExpression) -> list[Near]:
+    """Return the NEARs that a text must fulfil."""
+    if isinstance(expression, Near):
+        return [expression]
+    if isinstance(expression, TermPhrase) or expression.name == "OR":
+        return []
+    parts = expression.parts[:1] if expression.name == "NOT" else expression.parts
+    return [near for each in parts for near in nears(each)]
+
+
+def phrases(expression: TermExpression) -> list[TermPhrase]:
+    """Return the phrases that a score is worked out from."""
+    if isinstance(expression, TermPhrase):
+        return [expression]
+    if isinstance(expression, Near):
+        return list(expression.phrases)
+    parts = expression.parts[:1] if expression.name == "NOT" else expression.parts
+    return [phrase for each in parts for phrase in phrases(each)]
+
+
+def _has_near(expression: TermExpression) -> bool:
+    if isinstance(expression, TermPhrase):
+        return False
+    return isinstance(expression, Near) or any(map(_has_near, expression.parts))
+
+
+def _lexeme(term: str) -> str:
+    escaped = term.replace("\\", "\\\\").replace("'", "''")
+    return f"'{escaped}'"
+
+
+class _Reader:
+    """Reads an expression from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = [match.groups() for match in _TOKEN.finditer(text)]
+        self._next = 0
+
+    @property
+    def at_end(self) -> bool:
+        return self._next == len(self._tokens)
+
+    def alternatives(self) -> TermExpression:
+        return self._joined("OR", self._all)
+
+    def _all(self) -> TermExpression:
+        return self._joined("AND", self._excluding)
+
+    def _excluding(self) -> TermExpression:
+        return self._joined("NOT", self._one)
+
+    def _joined(self, name: str, read: Callable[[], TermExpression]) -> TermExpression:
+        parts = [read()]
+        while self._word() == name:
+            self._next += 1
+            parts.append(read())
+        return parts[0] if len(parts) == 1 else Operation(name, tuple(parts))
+
+    def _one(self) -> TermExpression:
+        if self.at_end:
+            raise QueryError(f"The full-text expression {self._text!r} ends too early.")
+        quoted, near, mark, word = self._tokens[self._next]
+        self._next += 1
+        if quoted is not None:
+            return _phrase(quoted.replace('""', '"'))
+        if near:
+            return self._near()
+        if mark == "(":
+            inner = self.alternatives()
+            self._expect(")")
+            return inner
+        if mark:
+            raise QueryError(f"The full-text expression {self._text!r} cannot be read.")
+        return _phrase(word)
+
+    def _near(self) -> Near:
+        found: list[TermPhrase] = []
+        while not self.at_end and (quoted := self._tokens[self._next][0]) is not None:
+            found.append(_phrase(quoted))
+            self._next += 1
+        self._expect(",")
+        distance = int(self._word() or 10)
+        self._next += 1
+        self._expect(")")
+        return Near(tuple(found), distance)
+
+    def _word(self) -> str | None:
+        return None if self.at_end else self._tokens[self._next][3]
+
+    def _expect(self, mark: str) -> None:
+        if self.at_end or self._tokens[self._next][2] != mark:
+            raise QueryError(f"The full-text expression {self._text!r} lacks {mark!r}.")
+        self._next += 1
+
+
+def _phrase(text: str) -> TermPhrase:
+    """Cut a phrase into terms, which only ASCII characters separate."""
+    return TermPhrase(tuple(filter(None, _SEPARATORS.split(text.translate(_UPPER)))))

@@ -1,0 +1,83 @@
+"""Where a history leads that lacks its beginning: only to a conversation that is surely its own."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING
+
+import pytest
+
+from leporello.gateway.history import parse
+from leporello.gateway.recognition import recognise
+from leporello.store import open_store
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from leporello.messages import Message
+    from leporello.store import Store
+
+CANNED = "I am sorry, but I cannot help with that. Please write to the harbour office, open from nine to five."
+DISTINCT = "The container of the blue cranes stands at berth seven, behind the third warehouse on the left."
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with closing(open_store(":memory:")) as opened:
+        yield opened
+
+
+def talk(*said: str) -> list[Message]:
+    return [{"role": "assistant" if n % 2 else "user", "content": text} for n, text in enumerate(said)]
+
+
+def keep(store: Store, key: str, said: list[Message]) -> None:
+    """Store a conversation with what it is recognised by."""
+    history = parse(said, dialect="openai")
+    known = {
+        at: [hash_, history.alone(said[at])] if said[at]["role"] == "assistant" else [hash_]
+        for at, hash_ in enumerate(history.hashes)
+    }
+    store.append(key, said, known=known)
+
+
+def found(store: Store, sent: list[Message]) -> list[str]:
+    history = parse(sent, dialect="openai")
+    return [place.conversation for place in recognise(store, history, owner="", named=False).places]
+
+
+@pytest.fixture
+def two_people(store: Store) -> Store:
+    """Two who got the same long answer, and one of them a distinct one before it."""
+    keep(store, "ada", talk("ada asks", DISTINCT, "I want a refund", CANNED))
+    keep(store, "bob", talk("bob asks", "Yes.", "I want a refund", CANNED))
+    return store
+
+
+def test_a_distinct_answer_leads_to_its_conversation(two_people: Store) -> None:
+    assert found(two_people, talk("another beginning", DISTINCT, "and now?")) == ["ada"]
+
+
+def check_canned(store: Store) -> None:
+    assert found(store, talk("I want a refund", CANNED, "then cancel it")) == []
+
+
+def test_an_answer_that_several_got_leads_nobody_to_a_stranger(two_people: Store) -> None:
+    check_canned(two_people)
+
+
+def test_a_long_answer_that_is_trusted_is_caught(two_people: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: who sends a long answer belongs to the newest conversation that got it."""
+    monkeypatch.setattr("leporello.gateway.recognition._sure", lambda *given: given[4])
+    with pytest.raises(AssertionError):
+        check_canned(two_people)
+
+
+def test_what_stands_before_the_answer_tells_them_apart(two_people: Store) -> None:
+    sent = talk("ada asks", DISTINCT, "I want a refund", CANNED, "then cancel it")[1:]
+    assert found(two_people, sent) == ["ada"]
+
+
+def test_a_short_answer_leads_nowhere(store: Store) -> None:
+    keep(store, "ada", talk("ada asks", "Yes."))
+    assert found(store, talk("somebody asks", "Yes.", "and now?")) == []

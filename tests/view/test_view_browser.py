@@ -1,0 +1,220 @@
+"""The page in a real browser: no complaint, no request elsewhere, by keyboard alone, in light, dark and on a phone."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+from tests.view.test_view_hostile import hostile_store
+
+from leporello.gateway.keys import Keys, hashed, new_key
+from leporello.gateway.server import Server, bound
+from leporello.store import open_store
+from leporello.view.access import Access
+from leporello.view.app import Pages, create_app
+from leporello.view.demo import CONVERSATION
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Page
+
+    from leporello.store import Store
+
+pytestmark = pytest.mark.slow
+
+AXE = Path(__file__).parent / "axe" / "axe.min.js"
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light", "viewport": {"width": 1_100, "height": 900}},
+    "dark": {"color_scheme": "dark", "viewport": {"width": 1_100, "height": 900}},
+    "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
+}
+PAGES = (
+    "",
+    "/search?q=lock",
+    "/window",
+    "/time?at=38",
+    "/cost",
+    "/tree?first=1&second=3",
+    "/dag",
+    "/artifacts",
+    "/node?id=n1",
+    "/message?id=m41",
+)
+RULES = {"light": None, "dark": ["color-contrast"]}
+PLANTED = {"light": {"image-alt", "label"}, "dark": {"color-contrast"}}
+FITS = "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+SERIOUS = """async only => {
+    const rules = only ? {runOnly: only} : {};
+    const found = await axe.run(document, {resultTypes: ["violations"], ...rules});
+    return found.violations.filter(one => ["serious", "critical"].includes(one.impact))
+        .map(one => one.id + ": " + one.nodes.map(node => node.target.join(" ")).slice(0, 3).join(", "));
+}"""
+
+
+class Served:
+    """The page on a port of this machine."""
+
+    def __init__(self, store: Store, access: Access) -> None:
+        self._listener = bound("127.0.0.1", 0)
+        ready = threading.Event()
+        self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
+        self._server = Server(create_app(Pages(store, access)), on_ready=lambda _: ready.set())
+        self._thread = threading.Thread(target=self._server.run, args=[self._listener], daemon=True)
+        self._thread.start()
+        assert ready.wait(20)
+
+    def close(self) -> None:
+        self._server.stop()
+        self._thread.join(20)
+        self._listener.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    chromium = shutil.which("chromium")
+    assert chromium, "make installs it: apt-get install chromium"
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def served(demo: Store) -> Iterator[str]:
+    with closing(Served(demo, Access(keys=Keys({}), local=None))) as page:
+        yield page.address
+
+
+def opened(browser: Browser, heard: list[str], **look: Any) -> Page:
+    """Open a tab, and take down what it complains about and what it asks of others than this machine."""
+    shown = browser.new_context(**look).new_page()
+    shown.on("console", lambda message: heard.append(message.text))
+    shown.on("pageerror", lambda error: heard.append(str(error)))
+    shown.on("request", lambda asked: None if asked.url.startswith("http://127.0.0.1:") else heard.append(asked.url))
+    return shown
+
+
+def place(path: str) -> str:
+    if not path or path.startswith("/search"):
+        return f"/view{path}"
+    return f"/view{path}{'&' if '?' in path else '?'}c={CONVERSATION}"
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_every_page_is_quiet_reads_well_and_fits(browser: Browser, served: str, look: str) -> None:
+    heard: list[str] = []
+    shown = opened(browser, heard, **LOOKS[look])
+    for path in PAGES:
+        shown.goto(served + place(path))
+        if path == "/cost":
+            expect(shown.get_by_text("Read again after a fold")).to_be_visible()
+        assert heard == [], path
+        assert shown.evaluate(FITS), path
+        if look != "phone":  # what is there is the same in all; the colours are not
+            shown.evaluate(AXE.read_text("utf-8"))
+            assert shown.evaluate(SERIOUS, RULES[look]) == [], path
+    plant(shown)
+    assert not shown.evaluate(FITS)
+    assert any("Content Security Policy" in one for one in heard)
+    if look != "phone":
+        assert {one.partition(":")[0] for one in shown.evaluate(SERIOUS, RULES[look])} >= PLANTED[look]
+    shown.context.close()
+
+
+def plant(shown: Page) -> None:
+    """Put into a page what the checks above must find."""
+    shown.evaluate("document.body.insertAdjacentHTML('beforeend', '<img src=http://localhost:9/x><input id=bare>')")
+    shown.evaluate("""() => {
+        for (const one of document.querySelectorAll("h1, h2, p, a")) one.style.color = "#777";
+        const wide = document.body.appendChild(document.createElement("div"));
+        wide.style.cssText = "width: 3000px; height: 3px";
+    }""")
+
+
+def test_the_keyboard_is_enough(browser: Browser, served: str) -> None:
+    heard: list[str] = []
+    shown = opened(browser, heard, **LOOKS["light"])
+    shown.goto(f"{served}/view")
+    shown.keyboard.press("Tab")
+    assert shown.evaluate("document.activeElement.textContent") == "Skip to the content"
+    shown.keyboard.press("/")
+    shown.keyboard.type("advisory lock")
+    shown.keyboard.press("Enter")
+    expect(shown.locator("mark").first).to_be_visible()
+    tab_to(shown, "a[href*='/view/message']")
+    shown.keyboard.press("Enter")
+    expect(shown.locator("pre.said")).to_contain_text("advisory lock 7741")
+
+    shown.goto(f"{served}/view/window?c={CONVERSATION}")
+    tab_to(shown, "details.stack > summary")
+    shown.keyboard.press("Enter")
+    expect(shown.locator("details.stack details.stack").first).to_be_visible()
+    tab_to(shown, "details.stack details.stack > summary")
+    shown.keyboard.press("Enter")
+    expect(shown.locator(".prose").first).to_be_visible()
+
+    shown.goto(f"{served}/view/time?c={CONVERSATION}&at=36")
+    for key, step in (("ArrowRight", "#37 Fold"), ("ArrowRight", "#38 Request"), ("ArrowLeft", "#37 Fold")):
+        shown.keyboard.press(key)
+        expect(shown.locator("#step h2")).to_have_text(step)
+        expect(shown.locator("#where")).to_have_text(f"{step.split()[0]} of 162")
+    assert shown.url.endswith("at=37")
+    shown.locator("#at").focus()
+    shown.keyboard.press("ArrowRight")
+    expect(shown.locator("#step h2")).to_have_text("#38 Request")
+    assert heard == []
+    shown.context.close()
+
+
+def tab_to(shown: Page, wanted: str) -> None:
+    """Press the tabulator until something like this has the focus."""
+    for _ in range(60):
+        shown.keyboard.press("Tab")
+        if shown.evaluate("wanted => document.activeElement.matches(wanted)", wanted):
+            return
+    raise AssertionError(f"{wanted} is not reached")
+
+
+def test_hostile_text_does_nothing_in_the_browser(browser: Browser) -> None:
+    heard: list[str] = []
+    with hostile_store(50_000) as store, closing(Served(store, Access(keys=Keys({}), local=None))) as page:
+        shown = opened(browser, heard, **LOOKS["light"])
+        shown.on("dialog", lambda dialog: heard.append(dialog.message))
+        shown.goto(f"{page.address}/view")
+        shown.locator("a.title").click()
+        for number in range(shown.locator("details.entry").count()):
+            shown.locator("details.entry > summary").nth(number).click()
+        expect(shown.locator("pre.said").first).to_be_visible()
+        shown.wait_for_load_state("networkidle")
+        assert "<script>alert(1)</script>" in shown.inner_text("main")
+        assert shown.locator("main script, main img, main b").count() == 0
+        shown.context.close()
+    assert heard == []
+
+
+def test_one_signs_in_with_a_key_and_the_key_stays_secret(browser: Browser) -> None:
+    key, heard = new_key(), list[str]()
+    with closing(open_store(":memory:")) as store:
+        store.append("talk", [{"role": "user", "content": "my own plan"}], owner="ann")
+        with closing(Served(store, Access(keys=Keys({"ann": hashed(key)})))) as page:
+            shown = opened(browser, heard, **LOOKS["light"])
+            addresses: list[str] = []
+            shown.on("request", lambda asked: addresses.append(asked.url))
+            shown.goto(f"{page.address}/view/window?c=talk")
+            shown.keyboard.type(key)
+            shown.keyboard.press("Enter")
+            expect(shown.locator("a.title")).to_have_text("my own plan")
+            assert shown.evaluate("document.cookie") == ""
+            assert not any(key in address for address in addresses)
+            shown.get_by_role("button", name="Sign out").click()
+            expect(shown.locator("h1")).to_have_text("Sign in")
+            shown.goto(f"{page.address}/view")
+            expect(shown.locator("h1")).to_have_text("Sign in")
+            shown.context.close()
+    assert heard == []
