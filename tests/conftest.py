@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
@@ -34,6 +35,11 @@ def _environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LEPORELLO_HOME", str(tmp_path / "home"))
     for name in VARIABLES.values():
         monkeypatch.delenv(name, raising=False)
+
+
+def pytest_configure() -> None:
+    """Let Ctrl-C interrupt, also in the processes that tests start: a job in the background is started with it ignored."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
