@@ -38,7 +38,7 @@ def _environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C interrupt, also in the processes that tests start: a job in the background is started with it ignored."""
+    """Let Ctrl-C interrupt processes that tests start, which a job in the background ignores by default."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
