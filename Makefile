@@ -53,8 +53,9 @@ clients: $(VENV)/dev ## Install the agents people use, drive them through the ga
 soak: $(VENV)/dev ## The long forms of the property and fault tests
 	LEPORELLO_SOAK=1 $(BIN)/python -m pytest -n 2 --timeout 7200 $$(grep -rlE 'LEPORELLO_SOAK|^DATABASES' tests --include='test_*.py')
 
-docs: $(VENV)/dev ## Regenerate the generated pages
+docs: $(VENV)/dev ## Write the generated pages, and the documentation site into site/
 	$(BIN)/python -m docs.generate
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## Remove the environment and caches
-	rm -rf $(VENV) .clients .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .clients site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

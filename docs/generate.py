@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.results import PUBLISHED, markdown
-from docs import public_names
+from docs import commands, public_names
 
 from clients import results as client_results
 from leporello.config.fields import Key, keys
@@ -136,7 +136,6 @@ def _row(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
-# path below docs/ -> the function that returns the page
 def benchmarks() -> str:
     """Return the page of the published run of the benchmarks."""
     return markdown(json.loads(PUBLISHED.read_text("utf-8")))
@@ -147,9 +146,11 @@ def clients() -> str:
     return client_results.markdown(json.loads(client_results.PUBLISHED.read_text("utf-8")))
 
 
+# path below docs/ -> the function that returns the page
 PAGES: dict[str, Callable[[], str]] = {
     "benchmarks.md": benchmarks,
     "reference/clients.md": clients,
+    "reference/commands.md": commands.page,
     "reference/configuration.md": configuration,
     "reference/public-names.md": public_names.page,
 }
