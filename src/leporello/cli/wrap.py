@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType
 
-    from leporello.cli.agents import Launch, Origin
+    from leporello.cli.agent_settings import Origin
+    from leporello.cli.agents import Launch
     from leporello.config import Config
     from leporello.gateway.background import BackgroundGateway
     from leporello.proof.savings import Savings
