@@ -57,12 +57,16 @@ class Slow:
         return "yes"
 
 
+@pytest.mark.parametrize("tools", [False, True])
 @pytest.mark.parametrize("path", ALIVE)
 @pytest.mark.usefixtures("_quick")
-def test_what_is_sent_says_nothing_and_the_answer_follows(path: str, start: Callable[..., Gateway]) -> None:
+def test_what_is_sent_says_nothing_and_the_answer_follows(
+    path: str, tools: bool, start: Callable[..., Gateway]
+) -> None:
+    """With the engine's tools the provider may have begun: the client gets the answer at its end."""
     slow = Slow()
     with ModelServer(["warm"], then=slow) as server:
-        gateway = start(server)
+        gateway = start(server, {"context": {"engine": "lcm"}}, tools=tools)
         gateway.post(path, body(path))
         known = {info.key for info in gateway.store.conversations()}
         content = b""
