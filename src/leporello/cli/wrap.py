@@ -230,6 +230,7 @@ def _report(store: Store, gateway: BackgroundGateway, started: float, *, model: 
         each = ", ".join(f"{count:,} with {status}" for status, count in refused.items())
         lines.append(("refused", f"{counted(sum(refused.values()), 'request')}: {each}"))
     if infos:
+        infos.sort(key=lambda info: info.messages, reverse=True)  # those of sub-agents and titles are short
         lines += _conversations([info.key for info in infos], option)
     for label, text in lines:
         yield f"{label:<13} {text}"
