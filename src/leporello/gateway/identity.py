@@ -38,10 +38,14 @@ _NAME: Final = re.compile(r"[A-Za-z0-9._:@-]{1,128}")
 
 @dataclass(frozen=True, kw_only=True)
 class Identity:
-    """The name of a conversation, "" for none; `by_agent` if it comes from an agent's own header."""
+    """The name of a conversation, "" for none; `by_agent` if it comes from an agent's own header.
+
+    `aside` tells that the agent says itself that it asks apart from its work.
+    """
 
     name: str = ""
     by_agent: bool = False
+    aside: bool = False
 
 
 def identity_of(headers: Mapping[str, str]) -> Identity:
@@ -49,7 +53,7 @@ def identity_of(headers: Mapping[str, str]) -> Identity:
     if SESSION in headers:
         return Identity(name=checked_name(headers[SESSION]))
     if _TITLE.search(headers.get(_CODEX_TURN, "")):
-        return Identity(name=CODEX_TITLES, by_agent=True)
+        return Identity(name=CODEX_TITLES, by_agent=True, aside=True)
     for agent, names in AGENT_HEADERS:
         if headers.get(names[0]):
             name = ":".join([agent, *(headers[one] for one in names if headers.get(one))])
