@@ -102,6 +102,18 @@ class TestCodex:
         assert origins(["codex"], environ)["openai"].address == "http://corp:1/v1"
         assert launch(["codex"], HERE, environ).command[2] == f'model_providers.corp.base_url="{HERE}/v1"'
 
+    @pytest.mark.parametrize(
+        "words", [["-c", "model_provider=corp"], ["-c", 'model_provider="corp"'], ["-p", "work"], ["--profile=work"]]
+    )
+    def test_a_provider_that_its_command_line_chooses_too(self, words: list[str], tmp_path: Path) -> None:
+        settings = '[model_providers.corp]\nbase_url = "http://corp:1/v1"\n[profiles.work]\nmodel_provider = "corp"\n'
+        (tmp_path / "config.toml").write_text(settings, encoding="utf-8")
+        environ = {"CODEX_HOME": str(tmp_path)}
+        assert "openai" not in origins(["codex"], environ)
+        assert origins(["codex", *words], environ)["openai"].address == "http://corp:1/v1"
+        made = launch(["codex", *words], HERE, environ)
+        assert made.command == ["codex", "-c", f'model_providers.corp.base_url="{HERE}/v1"', *words]
+
     def test_planted_a_provider_that_is_not_described_is_not_led(self, tmp_path: Path) -> None:
         (tmp_path / "config.toml").write_text('model_provider = "corp"\n', encoding="utf-8")
         assert launch(["codex"], HERE, {"CODEX_HOME": str(tmp_path)}).command[2].startswith("openai_base_url=")

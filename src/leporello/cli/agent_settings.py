@@ -18,11 +18,11 @@ OPENAI_VARIABLES: Final = ("OPENAI_BASE_URL", "OPENAI_API_BASE")
 ANTHROPIC_VARIABLES: Final = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE")
 
 CODEX_SETTING: Final = re.compile(r"openai_base_url\s*=\s*[\"']?(?P<address>[^\"']+)[\"']?")
+_CODEX_PROVIDER: Final = re.compile(r"model_provider\s*=\s*[\"']?(?P<name>[^\"']+)[\"']?")
 AIDER_OPTION: Final = "--openai-api-base"
 _AIDER_VARIABLE: Final = "AIDER_OPENAI_API_BASE"
 _NOT_JSON: Final = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|,(?=(?:\s|//[^\n]*|/\*.*?\*/)*[}\]])', re.DOTALL)
 _FROM_ENVIRONMENT: Final = re.compile(r"\{env:(\w+)\}")
-_MODEL_OPTIONS: Final = ("-m", "--model")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,19 +54,24 @@ def codex_origins(command: Sequence[str], environ: Mapping[str, str]) -> Iterato
     for word in command:
         if found := CODEX_SETTING.fullmatch(word):
             yield Origin(address=found["address"], place="-c openai_base_url")
-    settings, provider = _codex_settings(environ), codex_provider(environ)
+    settings, provider = _codex_settings(environ), codex_provider(command, environ)
     block = settings["model_providers"][provider] if provider else settings
     address = block.get("base_url" if provider else "openai_base_url")
     if isinstance(address, str) and address:
         yield Origin(address=address, place=str(_codex_file(environ)))
 
 
-def codex_provider(environ: Mapping[str, str]) -> str:
-    """Return the provider of one's own that Codex is set to; "" for its built-in one."""
+def codex_provider(command: Sequence[str], environ: Mapping[str, str]) -> str:
+    """Return the provider of one's own that Codex is told to use; "" for its built-in one.
+
+    Its command line names one, or a profile, which comes before the settings as a whole.
+    """
     settings = _codex_settings(environ)
-    name, providers = settings.get("model_provider"), settings.get("model_providers")
-    known = isinstance(name, str) and isinstance(providers, dict) and isinstance(providers.get(name), dict)
-    return str(name) if known else ""
+    named = [found["name"] for word in command if (found := _CODEX_PROVIDER.fullmatch(word))]
+    profile = _option(command, "-p", "--profile") or settings.get("profile")
+    chosen = [_block(settings, "profiles", profile).get("model_provider")] if isinstance(profile, str) else []
+    name = next((one for one in (*named[-1:], *chosen, settings.get("model_provider")) if isinstance(one, str)), "")
+    return name if _block(settings, "model_providers", name) else ""
 
 
 def _codex_settings(environ: Mapping[str, str]) -> dict[str, Any]:
@@ -89,9 +94,8 @@ def opencode_content(environ: Mapping[str, str]) -> dict[str, Any]:
 def opencode_providers(command: Sequence[str], environ: Mapping[str, str]) -> dict[str, str]:
     """Return opencode's provider for each API: its own, or one with an address that the chosen model is from."""
     settings = [settings for _, settings in _opencode_settings(environ)]
-    named = [word for option, word in pairwise(command) if option in _MODEL_OPTIONS]
-    named += [word.partition("=")[2] for word in command if word.startswith("--model=")]
-    chosen = next(iter([*named, *(model for one in settings if isinstance(model := one.get("model"), str))]), "")
+    models = [model for one in settings if isinstance(model := one.get("model"), str)]
+    chosen = _option(command, "-m", "--model") or next(iter(models), "")
     name = chosen.partition("/")[0]
     providers = {"openai": "openai", "anthropic": "anthropic"}
     blocks = [block for one in settings if (block := _block(one, "provider", name))]
@@ -135,9 +139,8 @@ _OPENCODE_FILES: Final = ("opencode.json", "opencode.jsonc")
 
 def aider_origins(command: Sequence[str], environ: Mapping[str, str]) -> Iterator[Origin]:
     """Yield the addresses that aider is given; its files beat the environment."""
-    for word, following in zip(command, [*command[1:], ""], strict=True):
-        if word == AIDER_OPTION or word.startswith(f"{AIDER_OPTION}="):
-            yield Origin(address=word.partition("=")[2] or following, place=AIDER_OPTION)
+    if given := _option(command, AIDER_OPTION):
+        yield Origin(address=given, place=AIDER_OPTION)
     yield from _aider_files(_AIDER_VARIABLE, ".env", environ)
     yield from from_variables([_AIDER_VARIABLE], environ)
     yield from _aider_files(AIDER_OPTION.removeprefix("--"), ".aider.conf.yml", environ)
@@ -150,6 +153,12 @@ def _aider_files(name: str, file_name: str, environ: Mapping[str, str]) -> Itera
     for folder in (*_folders_of_project(), _home(environ)):
         if found := setting.findall(_text(folder / file_name)):
             yield Origin(address=found[-1], place=str(folder / file_name))
+
+
+def _option(command: Sequence[str], *names: str) -> str:
+    """Return the value of an option on a command line; "" without it."""
+    found = [word for option, word in pairwise(command) if option in names]
+    return next(iter([*found, *(word.partition("=")[2] for word in command if word.partition("=")[0] in names)]), "")
 
 
 def _folders_of_project() -> list[Path]:

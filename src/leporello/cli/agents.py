@@ -97,7 +97,7 @@ def _claude(command: list[str], address: str, environ: Mapping[str, str]) -> Lau
 
 def _codex(command: list[str], address: str, environ: Mapping[str, str]) -> Launch:
     """Point Codex here; it does not read the address from its environment."""
-    provider = codex_provider(environ)
+    provider = codex_provider(command, environ)
     key = f"model_providers.{provider}.base_url" if provider else "openai_base_url"
     return Launch(command=[*command[:1], "-c", f'{key}="{address}/v1"', *_without_setting(command[1:])])
 
