@@ -43,8 +43,15 @@ def test_settings_of_agents(dead: str, tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / ".codex").mkdir()
     (tmp_path / ".claude" / "settings.json").write_text(json.dumps({"env": {"ANTHROPIC_BASE_URL": dead}}))
     (tmp_path / ".codex" / "config.toml").write_text(f'openai_base_url = "{dead}/v1"\n')
+    (tmp_path / "opencode.json").write_text(json.dumps({"provider": {"openai": {"options": {"baseURL": dead}}}}))
+    (tmp_path / ".aider.conf.yml").write_text(f"openai-api-base: {dead}\n")
     found = [one.detail.split(",")[0] for one in leftovers({"HOME": str(tmp_path)}, tmp_path)]
-    assert found == [f"leads claude to {dead}", f"leads codex to {dead}/v1"]
+    assert found == [
+        f"leads claude to {dead}",
+        f"leads codex to {dead}/v1",
+        f"leads opencode to {dead}",
+        f"leads aider to {dead}",
+    ]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")

@@ -219,6 +219,21 @@ def test_a_websocket_that_is_not_served_is_no_refusal() -> None:
     assert told_ == ["refused       1 request: 1 with 500"]
 
 
+def test_the_longest_conversation_comes_first_and_not_a_title() -> None:
+    gateway = BackgroundGateway(4711)
+    gateway.conversations += ["title", "work"]
+    with closing(open_store(":memory:")) as store:
+        for name, times in (("title", 1), ("work", 2)):
+            said: list[Any] = [{"role": "user", "content": f"{name} {time}"} for time in range(times)]
+            store.append(name, said)
+        told_ = list(_report(store, gateway, 0.0, model="", option=""))
+    assert told_[-3:] == [
+        "conversation  work",
+        "              title",
+        "see it        leporello sessions show work",
+    ]
+
+
 OTHERS = """
 import os, sys, urllib.error, urllib.request
 

@@ -240,6 +240,8 @@ class TestLimits:
             assert next(pieces) == b": wait\n\n"
             refused = gateway.post("/v1/messages", body, ada)
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+            refused = gateway.post("/v1/responses", {"model": "m", "input": "hello"}, ada)
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")  # Codex gives up on the other
             hold.set()
             assert list(pieces) == []
             assert gateway.post("/v1/messages", body, bob).status_code == 200

@@ -32,6 +32,8 @@ TITLE = "Summarise the beginning of this coding conversation in three to six wor
         ({"x-leporello-session": "mine", "thread-id": "t"}, "mine"),
         ({"thread-id": "t1", "session-id": "s1", "x-client-request-id": "t1"}, "codex:t1"),
         ({"thread-id": "t2", "session-id": "s1", "x-openai-subagent": "review"}, "codex:t2"),
+        ({"thread-id": "t3", "x-codex-turn-metadata": '{"thread_source": "user"}'}, "codex:t3"),
+        ({"thread-id": "t4", "x-codex-turn-metadata": '{"thread_source":"thread_title"}'}, "codex:titles"),
         ({"conversation_id": "c1", "session_id": "s1"}, "codex:c1"),
         (CLAUDE, "claude-code:9eb247bb-f1a8"),
         ({**CLAUDE, "x-claude-code-agent-id": "a1"}, "claude-code:9eb247bb-f1a8:a1"),

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
-import threading
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import openai
 import pytest
 
-from leporello.gateway import drop_in
-from leporello.gateway.dialects import RESPONSES
-from leporello.gateway.keep_alive import KeepAliveConnection
+from leporello.gateway.dialects import Responses
 from leporello.messages.responses import item_violations
 from leporello.testing.model_server import ModelServer, Step, Use
 from leporello.testing.response_items import response_items, turns
@@ -198,6 +194,15 @@ def test_an_overflow_is_folded_before_the_client_sees_it(
         assert len(conversations(gateway)) == 1
 
 
+def test_planted_a_provider_that_is_believed_when_it_keeps_the_connection_alive(
+    start: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    announced = {"response.created", "response.in_progress"}
+    monkeypatch.setattr(Responses, "is_opening", lambda _, event: event["type"] in announced)
+    with pytest.raises(AssertionError):
+        test_an_overflow_is_folded_before_the_client_sees_it(stream=True, inside=True, start=start)
+
+
 @pytest.mark.parametrize("code", [b"context_length_exceeded", b"rate_limit_exceeded"])
 def test_a_failure_that_nothing_helps_against_is_passed_on_as_it_came(
     code: bytes, start: Callable[..., Gateway], wire: Wire
@@ -209,75 +214,6 @@ def test_a_failure_that_nothing_helps_against_is_passed_on_as_it_came(
     wire.chunks, wire.headers = [CREATED, failed], {"content-type": "text/event-stream"}
     answer = start(wire).post("/v1/responses", {"model": "m", "input": [USER], "stream": True})
     assert answer.content == CREATED + failed
-
-
-def test_a_held_stream_is_kept_alive_by_data(
-    start: Callable[..., Gateway], wire: Wire, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    quick = lambda client, dialect: KeepAliveConnection(client, dialect, silence=0.2)  # noqa: E731 - a constructor
-    monkeypatch.setattr(drop_in, "KeepAliveConnection", quick)
-    wait = threading.Event()
-    threading.Timer(1.0, wait.set).start()
-    wire.chunks, wire.headers = [CREATED, wait, *EVENTS[1:]], {"content-type": "text/event-stream"}
-    gateway = start(wire)
-    answer = gateway.post("/v1/responses", {"model": "m", "input": [USER], "stream": True})
-    alive = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
-    assert answer.content.count(alive) >= 2
-    assert answer.content.replace(alive, b"") == b"".join(EVENTS)
-    with client_of(gateway) as sdk:
-        wait.clear()
-        threading.Timer(0.6, wait.set).start()
-        kinds = [event.type for event in sdk.responses.create(model="m", input="again", stream=True)]
-    assert kinds[0] == "keepalive"
-    assert kinds[-1] == "response.completed"
-
-
-class Silent:
-    """A client that keeps what it gets."""
-
-    def __init__(self) -> None:
-        self.status = 0
-        self.content = b""
-
-    async def start(self, status: int, headers: Any) -> None:
-        assert not self.status
-        self.status = status
-
-    async def write(self, content: bytes) -> None:
-        self.content += content
-
-    async def finish(self, content: bytes = b"") -> None:
-        self.content += content
-
-    async def answer(self, status: int, headers: Any, content: bytes) -> None:
-        await self.start(status, headers)
-        await self.finish(content)
-
-
-@pytest.mark.parametrize(
-    ("status", "content", "code"),
-    [
-        (503, b'{"error":{"message":"later","code":"overloaded","type":"api_error"}}', "overloaded"),
-        (500, b"<html>broken</html>", "server_error"),
-    ],
-)
-def test_a_refusal_behind_a_keep_alive_is_an_event(status: int, content: bytes, code: str) -> None:
-    async def waited(seconds: float) -> tuple[Silent, bool]:
-        client = Silent()
-        patient = KeepAliveConnection(client, RESPONSES, silence=0.05)  # type: ignore[arg-type]
-        async with patient.waiting():
-            await asyncio.sleep(seconds)
-            await patient.answer(status, [], content)
-        return client, patient.begun
-
-    late, begun = asyncio.run(waited(0.2))
-    assert begun
-    assert late.status == 200
-    told = json.loads(late.content.rpartition(b"data: ")[2])
-    assert (told["type"], told["response"]["error"]["code"]) == ("response.failed", code)
-    quick, begun = asyncio.run(waited(0))
-    assert not begun
-    assert (quick.status, quick.content) == (status, content)
 
 
 class TestIds:

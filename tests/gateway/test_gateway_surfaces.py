@@ -58,6 +58,7 @@ class TestPassThrough:
             ("POST", "/v1/moderations", {}),
             ("GET", "/v1/models/meta-llama/Llama-3.1-8B", {}),
             ("GET", "/v1/models/claude-sonnet-5", ANTHROPIC),
+            ("GET", "/v1/models/vendor%2Fmodel:free", {}),
             ("GET", "/v1/files?limit=3", {}),
             ("POST", "/v1/files", ANTHROPIC),
             ("GET", "/v1/files/file-1/content", {}),
@@ -84,6 +85,8 @@ class TestPassThrough:
             "/v1/models/x/../../organization/users",
             "/v1/models/%2e%2e/organization/users",
             "/v1/models/..%2forganization%2fusers",
+            "/v1/models/x%2f..%2f..%2forganization%2fusers",
+            "/v1/models/x%252f..",
             "/v1/files/..%2f..%2fadmin",
             "/v1/files/a%00b",
         ],
@@ -136,6 +139,8 @@ class TestPaths:
             "/chat/completions/",
             "/v1/v1/chat/completions",
             "/v1/v1/v1/chat/completions//",
+            "//v1/chat/completions",
+            "/v1//chat/completions",
         ],
     )
     def test_a_base_url_that_is_a_little_wrong_is_understood(

@@ -176,8 +176,11 @@ def test_what_an_agent_asks_aside_gets_no_tools(gateway: Gateway, library: Model
 
 
 def test_an_agent_may_bring_its_tools_among_the_items(gateway: Gateway, library: ModelServer) -> None:
-    """As Codex does: that is its work, not something aside."""
+    """As Codex does: that is its work, not something aside, unless it says so."""
     tools = {"type": "additional_tools", "role": "developer", "tools": [{"type": "custom", "name": "exec"}]}
     items = [tools, {"type": "message", "role": "user", "content": SECRET}]
     assert gateway.post("/v1/responses", {"model": "m", "input": items}, {"thread-id": "t-1"}).status_code == 200
-    assert offered(library) == [True]
+    title = {"thread-id": "t-2", "x-codex-turn-metadata": '{"thread_source":"thread_title"}'}
+    assert gateway.post("/v1/responses", {"model": "m", "input": items}, title).status_code == 200
+    assert offered(library) == [True, False]
+    assert {info.key for info in gateway.store.conversations()} == {"codex:t-1", "codex:titles"}

@@ -303,3 +303,39 @@ def test_tools_are_written_flat() -> None:
 def test_what_holds_no_items_is_refused(given_input: Any) -> None:
     with pytest.raises(MessageError):
         from_responses({"input": given_input})
+
+
+_words = st.sampled_from(["", "c1", "user", "developer", "program", "server", *CALLS, *OUTPUTS, *OF_THE_MODEL])
+_anything = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 9) | _words,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(["type", "text"]), inner, max_size=2),
+    max_leaves=4,
+)
+_fields = "type role content id call_id name arguments input output tools caller approval_request_id environment"
+_hostile = st.dictionaries(st.sampled_from(_fields.split()), _anything, max_size=6)
+
+
+def check_read_or_refused(items: list[Item]) -> None:
+    """Whatever stands in an item, it is read or refused, and nothing else happens."""
+    item_violations(items)
+    try:
+        messages = messages_of(items)
+    except MessageError:
+        return
+    items_of(messages)
+    settled(items)
+    [spoken(message) for message in messages]
+
+
+@many
+@given(st.lists(_hostile, max_size=4))
+def test_fields_may_hold_anything(items: list[Item]) -> None:
+    check_read_or_refused(items)
+
+
+def test_planted_a_field_that_must_be_a_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    item = {"type": "message", "role": ["user"], "content": "x"}
+    check_read_or_refused([item])
+    monkeypatch.setattr(rules, "_message_faults", lambda item: item["role"] in {"user", "system"})
+    with pytest.raises(TypeError):
+        check_read_or_refused([item])

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
-from leporello.cli.agents import ADDRESS_VARIABLES, MARK, origins
+from leporello.cli.agents import ADDRESS_VARIABLES, AGENTS, MARK, origins
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -30,7 +30,7 @@ def leftovers(environ: Mapping[str, str] = os.environ, processes: Path = _PROCES
     for name in (*ADDRESS_VARIABLES, MARK):
         if _is_dead(environ.get(name, "")):
             yield Leftover(name, f"leads to {environ[name]}, where nothing listens: unset {name}")
-    for agent in ("claude", "codex"):
+    for agent in AGENTS:
         for origin in origins([agent], environ).values():
             if origin.place not in ADDRESS_VARIABLES and _is_dead(origin.address):
                 yield Leftover(origin.place, f"leads {agent} to {origin.address}, where nothing listens: remove it")

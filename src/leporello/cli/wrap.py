@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType
 
-    from leporello.cli.agents import Launch, Origin
+    from leporello.cli.agent_settings import Origin
+    from leporello.cli.agents import Launch
     from leporello.config import Config
     from leporello.gateway.background import BackgroundGateway
     from leporello.proof.savings import Savings
@@ -229,6 +230,7 @@ def _report(store: Store, gateway: BackgroundGateway, started: float, *, model: 
         each = ", ".join(f"{count:,} with {status}" for status, count in refused.items())
         lines.append(("refused", f"{counted(sum(refused.values()), 'request')}: {each}"))
     if infos:
+        infos.sort(key=lambda info: info.messages, reverse=True)  # those of sub-agents and titles are short
         lines += _conversations([info.key for info in infos], option)
     for label, text in lines:
         yield f"{label:<13} {text}"

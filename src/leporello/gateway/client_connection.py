@@ -19,13 +19,15 @@ class ClientConnection:
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive
         self._send = send
+        self.headers: Headers = []
+        """The headers that every answer has, whatever it is begun with."""
         self.status = 0
         """The status of the answer once it has begun, 0 before."""
 
     async def start(self, status: int, headers: Headers) -> None:
         """Begin the answer."""
         self.status = status
-        await self._send({"type": "http.response.start", "status": status, "headers": headers})
+        await self._send({"type": "http.response.start", "status": status, "headers": [*headers, *self.headers]})
 
     async def write(self, content: bytes) -> None:
         """Send the next piece; waits as long as the client is slow."""

@@ -56,5 +56,7 @@ class ClientRequest:
 
     @property
     def is_aside(self) -> bool:
-        """Whether an agent asks apart from its work, for a title for example: it offers no tools then."""
+        """Whether an agent asks apart from its work, for a title for example: it says so, or offers no tools then."""
+        if self.identity.aside:
+            return True
         return self.identity.by_agent and not self.tools and not has_additional_tools(self.body)

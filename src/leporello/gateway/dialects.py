@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +11,7 @@ from leporello.errors import MessageError
 from leporello.gateway.bodies import written
 from leporello.gateway.errors import Refused
 from leporello.gateway.response_ids import known_as, noted
+from leporello.gateway.sse import event as sse_event
 from leporello.messages import anthropic_request, from_anthropic
 from leporello.messages.responses import from_responses, kind_of, settled, to_responses
 from leporello.messages.responses.items import ADDITIONAL_TOOLS
@@ -43,8 +43,8 @@ class WireFormat(ABC):
     """The path of the endpoint, behind the provider's base_url."""
     fails_inside = False
     """Whether an answer with a good status may have an error in it."""
-    keep_alive = b""
-    """The event that keeps the connection of a waiting client alive; b"" if its clients need none."""
+    keep_alive: bytes
+    """What keeps the connection of a client alive that waits for a stream: it says nothing."""
 
     @abstractmethod
     def messages(self, body: Body) -> list[Message]:
@@ -70,9 +70,9 @@ class WireFormat(ABC):
         """Return the error in an answer, or in one of its events; None without one."""
         return None
 
+    @abstractmethod
     def failure(self, error: Body) -> bytes:
         """Return the event for an error after the answer has begun."""
-        return b""
 
     def recorded(self, answer: ModelAnswer, body: Body) -> ModelAnswer:
         """Return an answer as it is stored."""
@@ -88,6 +88,7 @@ class OpenAI(WireFormat):
 
     name: Dialect = "openai"
     path = "/chat/completions"
+    keep_alive = b": keep-alive\n\n"
 
     def messages(self, body: Body) -> list[Message]:
         """Return the messages as they came."""
@@ -118,12 +119,17 @@ class OpenAI(WireFormat):
         asked = {**body, "stream_options": {**given, "include_usage": True}}
         return Outgoing(content=written(asked), counted=True)
 
+    def failure(self, error: Body) -> bytes:
+        """Return an event that has nothing but the error."""
+        return sse_event("", {"error": error})
+
 
 class Anthropic(WireFormat):
     """Anthropic's messages."""
 
     name: Dialect = "anthropic"
     path = "/v1/messages"
+    keep_alive = b'event: ping\ndata: {"type": "ping"}\n\n'
 
     def messages(self, body: Body) -> list[Message]:
         """Return the conversation, the system prompt in front."""
@@ -140,6 +146,10 @@ class Anthropic(WireFormat):
         """Replace system prompt and messages; a cache mark on the whole request is removed, as those have marks."""
         rest = {key: value for key, value in body.items() if key not in ("system", "cache_control")}
         return {**rest, **request}
+
+    def failure(self, error: Body) -> bytes:
+        """Return the event that ends an answer with an error."""
+        return sse_event("error", {"type": "error", "error": error})
 
 
 class Responses(WireFormat):
@@ -176,8 +186,9 @@ class Responses(WireFormat):
         return {**body, **tools, "input": items}
 
     def is_opening(self, event: Any) -> bool:
-        """Tell whether a response was only announced."""
-        return not isinstance(event, dict) or event.get("type") in _ANNOUNCED
+        """Tell whether a response was only announced; events of other names keep a connection alive or the like."""
+        kind = event.get("type") if isinstance(event, dict) else None
+        return kind in _ANNOUNCED or not (kind == ERROR or (isinstance(kind, str) and kind.startswith(_OF_A_RESPONSE)))
 
     def refusal(self, answer: Any) -> Body | None:
         """Return the error of a response that failed."""
@@ -194,8 +205,7 @@ class Responses(WireFormat):
         """Return the event of a response that failed."""
         told = {"code": error.get("code") or error.get("type") or "server_error", "message": error.get("message") or ""}
         response: Body = {"id": "", "object": "response", "status": "failed", "error": told, "output": []}
-        data = json.dumps({"type": "response.failed", "response": response, "sequence_number": 0})
-        return f"event: response.failed\ndata: {data}\n\n".encode()
+        return sse_event("response.failed", {"type": "response.failed", "response": response, "sequence_number": 0})
 
     def recorded(self, answer: ModelAnswer, body: Body) -> ModelAnswer:
         """Return the answer with the provider's fields of the response, unless the client asked not to store it."""
@@ -206,6 +216,7 @@ class Responses(WireFormat):
         return known_as(answer, owner) if is_kept(body) else []
 
 
+_OF_A_RESPONSE: Final = "response."
 _ANNOUNCED: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
 
 

@@ -12,7 +12,7 @@ from leporello.gateway.endpoint import Endpoint
 from leporello.gateway.errors import Refused
 from leporello.gateway.exchange import Exchange, pass_refusal
 from leporello.gateway.history import parse
-from leporello.gateway.identity import identity_of
+from leporello.gateway.identity import SESSION, identity_of
 from leporello.gateway.keep_alive import KeepAliveConnection
 from leporello.gateway.paths import provider_path, query_of
 
@@ -41,7 +41,7 @@ class DropIn(Endpoint):
             upstream = self.state.upstreams[self.dialect]
             reply = await upstream.send(self.wire_format.path, asked.content, asked.headers, asked.query)
             await pass_on(upstream, reply, client)
-        elif self.wire_format.keep_alive and asked.body.get("stream") is True:
+        elif asked.body.get("stream") is True:
             await self._exchange_with_keep_alive(asked, client, owner)
         else:
             await self._exchange(asked, client, owner)
@@ -65,7 +65,7 @@ class DropIn(Endpoint):
         )
 
     async def _exchange_with_keep_alive(self, asked: ClientRequest, client: ClientConnection, owner: str) -> None:
-        """Serve a turn, and send events that keep the connection alive until the answer begins."""
+        """Serve a turn, and keep the connection alive until the answer begins."""
         connection = KeepAliveConnection(client, self.wire_format)
         try:
             async with connection.waiting():
@@ -86,6 +86,7 @@ class DropIn(Endpoint):
             found=asked.found,
             head=not asked.is_aside,
         )
+        client.headers.append((SESSION.encode(), claim.session.address.conversation.encode()))
         release = state.releaser(claim.session, asked.model)
         upstream = state.upstreams[dialect.name]
         try:
@@ -130,7 +131,7 @@ async def pass_on(upstream: Upstream, reply: Reply, client: ClientConnection) ->
     """Pass an answer on as it comes; an error without what clients may not see."""
     async with aclosing(reply):
         if not reply.is_success:
-            await pass_refusal(upstream, reply, await reply.read(), client, reply.passed_back())
+            await pass_refusal(upstream, reply, await reply.read(), client)
             return
         await client.start(reply.status, reply.passed_back())
         async for piece in reply.pieces():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from abc import ABC, abstractmethod
 from functools import partial
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
@@ -34,6 +35,8 @@ class Endpoint(ABC):
 
     dialect: Dialect = "openai"
     """The dialect of error messages."""
+    too_many: int = HTTPStatus.TOO_MANY_REQUESTS
+    """The status of a request that is one too many of its key."""
 
     def __init__(self, state: State) -> None:
         self.state = state
@@ -44,7 +47,7 @@ class Endpoint(ABC):
         started = time.monotonic()
         try:
             owner = self.state.owner(request.headers)
-            with self.state.concurrency.slot(owner) as slot:
+            with self.state.concurrency.slot(owner, self.too_many) as slot:
                 content = await read_body(request, self.state.settings.limits, slot)
                 await client.stays_for(self.serve(request, client, owner, content))
         except Refused as refused:

@@ -21,7 +21,6 @@ from leporello.gateway.answer_reader import IncomingAnswer, read_events, read_wh
 from leporello.gateway.bodies import SMALL, written
 from leporello.gateway.client_session import Added, ClientSession
 from leporello.gateway.errors import CLIENT_KEY_REFUSED, KEY_REFUSED, Refused, public_message
-from leporello.gateway.identity import SESSION
 from leporello.gateway.limits import shielded
 from leporello.gateway.scrub import noted
 from leporello.gateway.sse import Events, ServerSentEvent
@@ -95,7 +94,7 @@ class Exchange:
                     return await self._deliver(reply, is_last=True)
                 if folded is None:
                     await shielded(self._failed(f"the provider answered {reply.status}"))
-                    await pass_refusal(self._upstream, reply, content, self._caller, self._headers(reply))
+                    await pass_refusal(self._upstream, reply, content, self._caller)
                     break
         return False
 
@@ -166,7 +165,7 @@ class Exchange:
         if is_internal and not is_last:
             return True
         shown = b"".join(map(self._shown, Events().feed(content))) if reply.is_stream and self._counted else content
-        await self._caller.answer(reply.status, self._headers(reply), shown)
+        await self._caller.answer(reply.status, reply.passed_back(), shown)
         return False
 
     async def _parsed(self, content: bytes, read: Callable[[bytes], ModelAnswer | None]) -> ModelAnswer | None:
@@ -182,7 +181,7 @@ class Exchange:
         If the provider is silent between the end of the answer and its usage, the answer is recorded without the usage,
         as the client may send its next request by then.
         """
-        await self._caller.start(reply.status, self._headers(reply))
+        await self._caller.start(reply.status, reply.passed_back())
         events, reading = Events(), IncomingAnswer()
         ended = False
         held = b""
@@ -250,9 +249,6 @@ class Exchange:
         except RecursionError as error:
             raise Refused(400, "messages: a message is nested too deeply.") from error
 
-    def _headers(self, reply: Reply) -> list[tuple[bytes, bytes]]:
-        return [*reply.passed_back(), (SESSION.encode(), self._session.address.conversation.encode())]
-
 
 def _call_each(session: ClientSession, calls: Sequence[Callable[[ClientSession], T]]) -> T:
     """Make several calls on a session without leaving its thread; returns the result of the last one."""
@@ -277,11 +273,9 @@ async def _with_silence(pieces: AsyncIterator[bytes], is_watched: Callable[[], b
         yield piece
 
 
-async def pass_refusal(
-    upstream: Upstream, reply: Reply, content: bytes, client: ClientConnection, headers: list[tuple[bytes, bytes]]
-) -> None:
+async def pass_refusal(upstream: Upstream, reply: Reply, content: bytes, client: ClientConnection) -> None:
     """Pass a provider's error on with its status, without what it says about the gateway's account."""
-    content = upstream.scrubber().content(content)
+    content, headers = upstream.scrubber().content(content), reply.passed_back()
     if reply.with_client_key:
         refused_key = reply.status == HTTPStatus.UNAUTHORIZED
         await client.answer(reply.status, headers, noted(content, CLIENT_KEY_REFUSED) if refused_key else content)

@@ -1,8 +1,9 @@
-"""Keeps the connection alive while a streamed answer has not begun: the conversation may be folded, or sent twice.
+"""Keeps the connection alive while a streamed answer has not begun.
 
-Codex gives up on a stream that is silent for five minutes; unknown events reset its timer, comments do not. After a
-while of silence the answer is begun with an event without content. The provider's answer follows in the same stream,
-and an error is sent as an event.
+The conversation may be folded or sent twice, and with the engine's tools an answer is shown at its end only. Clients
+give up on a stream that is silent for five minutes. After a while of silence the answer is begun with what its dialect
+has for that: a comment, Anthropic's `ping`, or an event that nobody knows, as comments do not reset the timer of Codex.
+The provider's answer follows in the same stream, and an error is sent as an event; before, it keeps its status.
 """
 
 from __future__ import annotations
@@ -21,17 +22,18 @@ if TYPE_CHECKING:
     from leporello.gateway.dialects import WireFormat
     from leporello.gateway.errors import Refused
 
-SILENCE: Final = 20.0
-"""Seconds without a byte after which an event is sent."""
+SILENCE: Final = 45.0
+"""Seconds without a byte after which something is sent: fewer than a proxy waits, after most errors."""
 
 _STREAM: Final[list[tuple[bytes, bytes]]] = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-cache")]
 
 
 class KeepAliveConnection(ClientConnection):
-    """A connection on which events are sent until the answer begins."""
+    """A connection that is kept alive until the answer begins."""
 
     def __init__(self, client: ClientConnection, dialect: WireFormat, *, silence: float = SILENCE) -> None:
         self._client = client
+        self.headers = client.headers
         self._dialect = dialect
         self._silence = silence
         self._waiting: asyncio.Task[None] | None = None
@@ -45,7 +47,7 @@ class KeepAliveConnection(ClientConnection):
 
     @asynccontextmanager
     async def waiting(self) -> AsyncIterator[None]:
-        """Send events inside the block until the answer begins."""
+        """Keep it alive inside the block until the answer begins."""
         self._waiting = asyncio.ensure_future(self._keep_alive())
         try:
             yield

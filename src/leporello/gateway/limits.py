@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import Counter
 from contextlib import contextmanager
+from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeVar
 from weakref import WeakValueDictionary
 
@@ -46,12 +47,13 @@ class ConcurrencyLimit:
         return self._running.total()
 
     @contextmanager
-    def slot(self, owner: str) -> Iterator[Slot]:
-        """Let one request of a key run."""
+    def slot(self, owner: str, status: int = HTTPStatus.TOO_MANY_REQUESTS) -> Iterator[Slot]:
+        """Let one request of a key run; one too many is refused with this status."""
         if self._running[owner] >= self._most:
-            raise Refused(429, f"{self._most} requests of this key are running; try again in a second.", retry_after=1)
+            told = f"{self._most} requests of this key are running; try again in a second."
+            raise Refused(status, told, retry_after=1)
         self._running[owner] += 1
-        slot = Slot(self._bytes, owner, self._most_bytes)
+        slot = Slot(self._bytes, owner, self._most_bytes, status)
         try:
             yield slot
         finally:
@@ -65,17 +67,18 @@ class ConcurrencyLimit:
 class Slot:
     """One running request, and how many bytes it holds."""
 
-    def __init__(self, held: Counter[str], owner: str, most: int) -> None:
+    def __init__(self, held: Counter[str], owner: str, most: int, status: int) -> None:
         self._held = held
         self._owner = owner
         self._most = most
+        self._status = status
         self._own = 0
 
     def hold(self, count: int) -> None:
         """Count more bytes; Refused when the key's requests hold too many together."""
         if self._held[self._owner] + count > self._most:
             raise Refused(
-                429,
+                self._status,
                 f"the running requests of this key hold {self._most:,} bytes; try again when one is answered.",
                 retry_after=1,
             )

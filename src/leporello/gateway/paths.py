@@ -1,4 +1,4 @@
-"""Other spellings of paths: without the version, with it twice, with a slash at the end; and hints for unknown ones."""
+"""Other spellings of paths: without the version, with it twice, with a slash too many; and hints for unknown ones."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 _VERSION: Final = "/v1"
 _ANTHROPIC: Final = f"{_VERSION}/messages"
 _SHOWN: Final = 100
-_SAFE: Final = re.compile(r"(/[A-Za-z0-9_:@~=-][A-Za-z0-9._:@~=-]*)+")
+_SAFE: Final = re.compile(r"((/|%2[Ff])[A-Za-z0-9_:@~=-][A-Za-z0-9._:@~=-]*)+")  # names of models have slashes
+_SLASHES: Final = re.compile("/{2,}")
 
 
 class CanonicalPaths:
@@ -38,7 +39,7 @@ class CanonicalPaths:
 
     def canonical(self, path: str) -> str:
         """Return the canonical form of a path."""
-        path = path.rstrip("/") or "/"
+        path = _SLASHES.sub("/", path).rstrip("/") or "/"
         rest = path
         while rest.startswith(f"{_VERSION}/"):
             rest = rest.removeprefix(_VERSION)

@@ -40,6 +40,8 @@ _MOST_LISTED: Final = 100
 class CreateResponse(DropIn):
     """`POST /v1/responses`."""
 
+    too_many = HTTPStatus.SERVICE_UNAVAILABLE  # Codex asks again after it, and gives up after the other
+
     def __init__(self, state: State) -> None:
         super().__init__(state, RESPONSES)
 

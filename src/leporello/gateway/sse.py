@@ -52,8 +52,9 @@ class Events:
 
 
 def event(name: str, data: Any) -> bytes:
-    """Write one event."""
-    return f"event: {name}\ndata: {json.dumps(data, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
+    """Write one event; "" for one without a name."""
+    named = f"event: {name}\n" if name else ""
+    return f"{named}data: {json.dumps(data, ensure_ascii=False)}\n\n".encode("utf-8", "replace")
 
 
 def _event(raw: bytes) -> ServerSentEvent:

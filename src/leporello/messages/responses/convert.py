@@ -101,7 +101,7 @@ def answer_of(items: Sequence[Any]) -> Message:
 def _hosted(items: Sequence[Any]) -> set[str]:
     """Return the ids of calls that the provider answers itself; "" is none."""
     calls = (item for item in items if isinstance(item, dict) and kind_of(item) in CALLS)
-    ids = {item.get("call_id") for item in calls if not call_id_of(item)}
+    ids = [item.get("call_id") for item in calls if not call_id_of(item)]
     return {id_ for id_ in ids if isinstance(id_, str) and id_}
 
 

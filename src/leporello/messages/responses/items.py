@@ -88,7 +88,7 @@ def kind_of(item: Any) -> str:
 
 def speaker_of(item: Item) -> str:
     """Return the role of whoever says an item that is neither a message nor a call with its output."""
-    kind, role = kind_of(item), item.get("role")
+    kind, role = kind_of(item), _text(item.get("role"))
     if kind in _OF_THE_DEVELOPER:
         return "developer"
     if kind in _OF_THE_CLIENT:
@@ -96,7 +96,7 @@ def speaker_of(item: Item) -> str:
     if kind in OF_THE_MODEL:
         return "assistant"
     if role in SYSTEM_ROLES or role in ("user", "assistant"):
-        return str(role)
+        return role
     return "user" if kind.endswith(_CLIENTS_ENDINGS) else "assistant"
 
 

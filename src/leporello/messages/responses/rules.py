@@ -113,7 +113,7 @@ def _faults(item: Any) -> Iterator[tuple[str, str]]:
 
 def _message_faults(item: dict[str, Any]) -> Iterator[tuple[str, str]]:
     role, content = item.get("role"), item.get("content")
-    if role not in _ROLES:
+    if not isinstance(role, str) or role not in _ROLES:
         yield ROLE, f"Invalid value: '{role}' is no role."
         return
     if isinstance(content, str):
@@ -176,8 +176,7 @@ def _reasoning(
     items: Sequence[tuple[int, dict[str, Any]]], reasoned: Mapping[str, str]
 ) -> Iterator[tuple[int, str, str]]:
     """Yield reasoning without the item behind it, and items without the reasoning before them."""
-    thoughts = {item.get("id") for _, item in items if kind_of(item) == REASONING}
-    thoughts |= {item.get("id") for _, item in items if kind_of(item) == ITEM_REFERENCE}
+    thoughts = [item.get("id") for _, item in items if kind_of(item) in (REASONING, ITEM_REFERENCE)]
     for place, (index, item) in enumerate(items):
         kind, id_ = kind_of(item), item.get("id")
         if kind == REASONING and (place + 1 == len(items) or not follows_reasoning(items[place + 1][1])):

@@ -70,7 +70,10 @@ def compaction(number: int) -> Item:
 
 
 def events(response: dict[str, Any]) -> Iterator[bytes]:
-    """Yield a response as server-sent events; the last one carries the whole of it."""
+    """Yield a response as server-sent events; the last one carries the whole of it.
+
+    Before one that failed stands an event that keeps the connection alive, as providers send them while they read.
+    """
     begun = {
         **response,
         "status": "in_progress",
@@ -82,6 +85,8 @@ def events(response: dict[str, Any]) -> Iterator[bytes]:
     told = [("response.created", {"response": begun}), ("response.in_progress", {"response": begun})]
     for index, item in enumerate(response["output"]):
         told += _item_events(index, item)
+    if response["status"] == "failed":
+        told.append(("keepalive", {}))
     told.append((f"response.{response['status']}", {"response": response}))
     for number, (kind, data) in enumerate(told):
         yield event(kind, sequence_number=number, **data)
