@@ -338,6 +338,7 @@ class Conversation:
             self.pending = replace(self.pending, length=first)
 
     # reading
+
     def openai_request(self) -> dict[str, Any]:
         """Return the request in OpenAI's format: `messages` and, if there are any, `tools`."""
         tools = self.tools.merged
