@@ -22,10 +22,11 @@ import httpx2
 import pytest
 from tests.gateway.harbour import APIS, Messages, Model, assistant, long_question, made, question, rows, user
 
+from leporello.gateway.answer_reader import IncomingAnswer
 from leporello.messages import text_of
 from leporello.session.answers import read_answer
 from leporello.session.conversation import Conversation
-from leporello.testing.model_server import ModelServer
+from leporello.testing.model_server import ModelServer, anthropic_dialect, responses_dialect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -421,50 +422,110 @@ def test_planted_a_fold_at_every_turn(long_talk: Talk, tmp_path: Path, monkeypat
         check_folds(Shape(do=eager, rows=1.5), long_talk, tmp_path)
 
 
-def streamed(gateway: Gateway, wire: Wire, naming: str, tail: Callable[[threading.Event], list[Any]], seen: str) -> int:
-    """Stream answers, and post the next turn as soon as something was seen of the last; returns what was said.
+@dataclass(frozen=True, kw_only=True)
+class Streamed:
+    """An answer as a provider streams it: its text, the event behind which nothing is added to it, the last event.
 
-    An answer ends when the next turn is under way.
+    A client may take either of them for the end: `finished` and `ended` are words in them.
     """
+
+    text: Callable[[str, str], list[bytes]]
+    finish: bytes = b""
+    end: bytes = b""
+    finished: str = ""
+    ended: str
+
+
+def of_openai(_: str, text: str) -> list[bytes]:
+    delta = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": text}}]}
+    return [f"data: {json.dumps(delta)}\n\n".encode()]
+
+
+def of_anthropic(name: str, text: str) -> list[bytes]:
+    begun = {"id": f"msg_{name}", "type": "message", "role": "assistant", "content": [], "usage": {"input_tokens": 1}}
+    return [
+        anthropic_dialect.event("message_start", message=begun),
+        anthropic_dialect.event("content_block_start", index=0, content_block={"type": "text", "text": ""}),
+        anthropic_dialect.event("content_block_delta", index=0, delta={"type": "text_delta", "text": text}),
+        anthropic_dialect.event("content_block_stop", index=0),
+    ]
+
+
+def of_responses(name: str, text: str) -> list[bytes]:
+    said = {"type": "output_text", "text": text, "annotations": []}
+    item = {"type": "message", "id": f"msg_{name}", "role": "assistant", "status": "completed", "content": [said]}
+    response = {"id": f"resp_{name}", "object": "response", "status": "completed", "output": [item]}
+    return list(responses_dialect.events(response))
+
+
+STREAMED = {
+    "openai": Streamed(text=of_openai, finish=FINISH, end=DONE, finished='"finish_reason"', ended="[DONE]"),
+    "anthropic": Streamed(
+        text=of_anthropic,
+        finish=anthropic_dialect.event("message_delta", delta={"stop_reason": "end_turn"}, usage={"output_tokens": 9}),
+        end=anthropic_dialect.event("message_stop"),
+        finished='"stop_reason"',
+        ended='"message_stop"',
+    ),
+    "responses": Streamed(text=of_responses, ended='"response.completed"'),
+}
+
+
+def streamed(gateway: Gateway, wire: Wire, api: str, naming: str, *, early: bool) -> int:
+    """Stream answers, and post the next turn as soon as the last event was seen, or the one before; returns the rows.
+
+    The body of an answer ends when the next turn is under way; with `early` the last event, too, comes only then.
+    """
+    path, body = APIS[api]
+    answer = STREAMED[api]
     talk: Messages = []
     wire.headers = {"content-type": "text/event-stream"}
     with http_client(naming) as http, ExitStack() as under_way:
         for number in range(STREAMED_TURNS):
             text = f"answer {number}: it stands at berth {number}, behind crane {7919 * number}."
-            delta = {"choices": [{"index": 0, "delta": {"role": "assistant", "content": text}}]}
             hold = threading.Event()
-            wire.chunks = [f"data: {json.dumps(delta)}\n\n".encode(), FINISH, *tail(hold)]
+            end: list[bytes | threading.Event] = [hold, answer.end] if early else [answer.end, hold]
+            wire.chunks = [chunk for chunk in (*answer.text(str(number), text), answer.finish, *end) if chunk]
             talk.append(user(question(number)))
-            body = {"model": "m", "messages": talk, "stream": True}
+            asked = {"model": "m", "stream": True, **body(talk)}
             before = under_way.pop_all()
-            lines = under_way.enter_context(
-                http.stream("POST", f"{gateway.address}{APIS['openai'][0]}", json=body)
-            ).iter_lines()
+            lines = under_way.enter_context(http.stream("POST", f"{gateway.address}{path}", json=asked)).iter_lines()
             under_way.callback(list, lines)
             under_way.callback(hold.set)
             before.close()
-            while seen not in next(lines):
+            while (answer.finished if early else answer.ended) not in next(lines):
                 pass
             talk.append(assistant(text))
     return len(talk)
 
 
-@pytest.mark.parametrize("naming", ["unnamed", "named"])
+NAMED_APIS = [("openai", "named"), *((api, "unnamed") for api in APIS)]
+
+
+@pytest.mark.parametrize(("api", "naming"), NAMED_APIS)
 def test_a_turn_that_is_posted_when_the_last_event_arrives(
-    naming: str, start: Callable[..., Gateway], wire: Wire, tmp_path: Path
+    api: str, naming: str, start: Callable[..., Gateway], wire: Wire, tmp_path: Path
 ) -> None:
     gateway = start(wire, NEVER_FOLDED)
-    said = streamed(gateway, wire, naming, lambda hold: [DONE, hold], seen="[DONE]")
+    said = streamed(gateway, wire, api, naming, early=False)
     assert made(gateway) == (1, 1)
     assert rows(tmp_path) == said
 
 
-@pytest.mark.parametrize("naming", ["unnamed", "named"])
+@pytest.mark.parametrize(("api", "naming"), [case for case in NAMED_APIS if STREAMED[case[0]].finished])
 def test_a_turn_that_is_posted_before_the_last_event(
-    naming: str, start: Callable[..., Gateway], wire: Wire, tmp_path: Path
+    api: str, naming: str, start: Callable[..., Gateway], wire: Wire, tmp_path: Path
 ) -> None:
     """What ends the answer was seen, and the provider is silent before its last event."""
     gateway = start(wire, NEVER_FOLDED)
-    said = streamed(gateway, wire, naming, lambda hold: [hold, DONE], seen='"finish_reason"')
+    said = streamed(gateway, wire, api, naming, early=True)
     assert made(gateway) == (1, 1)
     assert rows(tmp_path) == said
+
+
+def test_planted_an_answer_that_is_recorded_when_its_body_ends(
+    start: Callable[..., Gateway], wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(IncomingAnswer, "is_finished", False)
+    with pytest.raises(AssertionError):
+        test_a_turn_that_is_posted_before_the_last_event("openai", "unnamed", start, wire, tmp_path)
