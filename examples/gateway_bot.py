@@ -30,7 +30,7 @@ class Bot:
         headers = {"authorization": f"Bearer {key}"} if key else {}
         self._client = httpx2.Client(base_url=gateway, headers=headers, timeout=300)
 
-    def hear(self, room: str, who: str, text: str) -> str | None:
+    def receive(self, room: str, who: str, text: str) -> str | None:
         """Take a message of the room; returns the answer if the bot was called."""
         called = text.startswith("@bot")
         message = {"content": f"{who}: {text}", "name": who, "respond": called}
@@ -56,7 +56,7 @@ def main() -> None:
         bot = Bot(gateway)
         for who, text in ROOM:
             print(f"{who}: {text}")
-            if answer := bot.hear("release-room", who, text):
+            if answer := bot.receive("release-room", who, text):
                 print(f"bot: {answer}")
 
 

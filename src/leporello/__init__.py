@@ -57,7 +57,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name from its room when it is first used."""
+    """Import a public name from its package when it is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module 'leporello' has no attribute {name!r}")
     value: object = getattr(import_module(_HOMES[name]), name)

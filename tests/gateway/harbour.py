@@ -7,10 +7,11 @@ from contextlib import closing
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from leporello.messages import Message, text_of
+from leporello.messages import Message, text_of, to_anthropic, to_responses
 from leporello.testing.model_server import Step, Use
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from tests.fixtures.gateway import Gateway
@@ -18,6 +19,12 @@ if TYPE_CHECKING:
     from leporello.testing.model_server import ReceivedRequest
 
 Messages = list[dict[str, Any]]
+APIS: dict[str, tuple[str, Callable[[Any], dict[str, Any]]]] = {
+    "openai": ("/v1/chat/completions", lambda messages: {"messages": messages}),
+    "anthropic": ("/v1/messages", lambda messages: {"max_tokens": 500, **to_anthropic(messages)[0]}),
+    "responses": ("/v1/responses", to_responses),
+}
+"""Where each API takes a history, and how it is written there."""
 GREETING = "Hello! How can I help you today?"
 
 

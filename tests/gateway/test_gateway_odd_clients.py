@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx2
 import pytest
+from tests.gateway.harbour import APIS
 
 from leporello.gateway.keys import hashed
+from leporello.messages import Message, text_of, to_anthropic, to_responses
 from leporello.testing.model_server import Failure, ModelServer
 
 if TYPE_CHECKING:
@@ -279,26 +281,77 @@ class TestASystemMessageInTheMiddle:
             assert f'notice-{asked}"' in json.dumps(messages[at + 1])
 
 
-def test_every_call_may_have_the_same_id(start: Callable[..., Gateway], wire: Wire) -> None:
-    """Some providers and clients name every call `call_1`: what was said is one conversation all the same."""
+def of_provider(api: str, answer: Message) -> bytes:
+    """Return the body with which a provider gives an answer."""
+    body: dict[str, Any]
+    if api == "openai":
+        body = {"choices": [{"index": 0, "message": answer, "finish_reason": "stop"}]}
+    elif api == "anthropic":
+        parted = [{"type": "text", "text": text_of(answer)}] if text_of(answer) else ""
+        asked: list[Message] = [{"role": "user", "content": "?"}, cast("Message", {**answer, "content": parted})]
+        body = {"type": "message", **to_anthropic(asked)[0]["messages"][1]}
+    else:
+        body = {"object": "response", "status": "completed", "output": to_responses([answer])["input"]}
+    return json.dumps(body).encode()
+
+
+IDS = {"id", "tool_call_id", "tool_use_id"}
+
+
+def without_ids(value: Any) -> Any:
+    """Leave out the ids, but for those that link outputs with calls in the Responses API: they are required."""
+    if isinstance(value, list):
+        return [without_ids(one) for one in value]
+    if isinstance(value, dict):
+        return {key: without_ids(one) for key, one in value.items() if key not in IDS}
+    return value
+
+
+def every_id(value: Any) -> Any:
+    """Leave everything as it is."""
+    return value
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("sent", [every_id, without_ids])
+def test_every_call_may_have_the_same_id_or_none(
+    sent: Callable[[Any], Any], api: str, start: Callable[..., Gateway], wire: Wire
+) -> None:
+    check_ids(sent, api, start, wire)
+
+
+def test_ids_that_tell_histories_apart_are_caught(
+    start: Callable[..., Gateway], wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: the id of a call goes into the hash."""
+    monkeypatch.setattr("leporello.gateway.history.spoken", lambda message: json.dumps(message, sort_keys=True))
+    with pytest.raises(AssertionError):
+        check_ids(without_ids, "openai", start, wire)
+
+
+def check_ids(sent: Callable[[Any], Any], api: str, start: Callable[..., Gateway], wire: Wire) -> None:
+    """Some providers and clients name every call `call_1`, some drop the names: it is one conversation all the same."""
     gateway = start(wire)
-    said: Messages = []
+    path, body = APIS[api]
+    said: list[Message] = []
     names = set()
     for number in range(6):
         function = {"name": "look", "arguments": json.dumps({"at": number})}
-        call = {"role": "assistant", "content": None, "tool_calls": [{"id": "call_1", "function": function}]}
-        said.append(user(f"question {number}"))
-        for answer in (call, assistant(f"It stands at berth {number}.")):
+        calls = [{"id": "call_1", "type": "function", "function": function}]
+        call = cast("Message", {"role": "assistant", "content": "", "tool_calls": calls})
+        said.append({"role": "user", "content": f"question {number}"})
+        answers: list[Message] = [call, {"role": "assistant", "content": f"It stands at berth {number}."}]
+        for answer in answers:
             if answer is not call:
                 said.append({"role": "tool", "tool_call_id": "call_1", "content": f"berth {number}"})
-            told = {"index": 0, "message": answer, "finish_reason": "stop"}
-            wire.chunks = [json.dumps({"choices": [told]}).encode()]
-            names.add(gateway.chat(said).headers[SESSION])
+            wire.chunks = [of_provider(api, answer)]
+            names.add(gateway.post(path, {"model": "m", **sent(body(said))}).headers[SESSION])
             said.append(answer)
-    (name,) = names
+    assert len(names) == 1
+    name = names.pop()
     rows = list(gateway.store.messages(name))
     assert [row.role for row in rows] == [one["role"] for one in said]
-    assert [row.message["content"] for row in rows if row.role == "tool"] == [f"berth {number}" for number in range(6)]
+    assert [text_of(row.message) for row in rows if row.role == "tool"] == [f"berth {number}" for number in range(6)]
     assert len(gateway.store.branches(name)) == 1
 
 

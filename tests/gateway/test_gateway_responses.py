@@ -467,10 +467,13 @@ def searches(request: Any) -> Step:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_engines_tools_are_used_and_the_client_does_not_notice(stream: bool, start: Callable[..., Gateway]) -> None:
+@pytest.mark.parametrize("headers", [{}, {"x-leporello-session": "room"}], ids=["unnamed", "named"])
+def test_the_engines_tools_are_used_and_the_client_does_not_notice(
+    headers: dict[str, str], stream: bool, start: Callable[..., Gateway]
+) -> None:
     with ModelServer(then=searches) as server:
         gateway = start(server, {"context": {"engine": "lcm"}}, tools=True)
-        with client_of(gateway, default_headers={"x-leporello-session": "room"}) as sdk:
+        with client_of(gateway, default_headers=headers) as sdk:
             client = Client(sdk, stream=stream, shape=whole)
             own = [{"type": "function", "name": "read", "parameters": {"type": "object"}, "strict": False}]
             client.turn("the code of the vault is 7319-QX", tools=own)
@@ -478,8 +481,8 @@ def test_the_engines_tools_are_used_and_the_client_does_not_notice(stream: bool,
             assert client.items[-1]["content"][0]["text"] == "found"
             assert "lcm_grep" not in json.dumps(client.items)
             client.turn("thank you", tools=own)
-        assert conversations(gateway) == ["room"]
-        assert len(gateway.store.branches("room")) == 1
+        (name,) = conversations(gateway)
+        assert len(gateway.store.branches(name)) == 1
         assert len(server.requests) == 4
 
 

@@ -6,7 +6,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.gateway.harbour import APIS
 
+from leporello.gateway.history import History, parse
+from leporello.messages import text_of
+from leporello.session.answers import read_answer
 from leporello.testing.model_server import ModelServer, Step, Use
 
 if TYPE_CHECKING:
@@ -14,6 +18,7 @@ if TYPE_CHECKING:
 
     from tests.fixtures.gateway import Gateway
 
+    from leporello.messages import Message
     from leporello.testing.model_server import ReceivedRequest
 
 pytestmark = pytest.mark.slow
@@ -90,25 +95,52 @@ def test_a_restart_in_between_is_not_noticed(start: Callable[..., Gateway], libr
     assert len(again.texts("room")) == 8
 
 
+def say(gateway: Gateway, api: str, talk: list[dict[str, Any]], text: str) -> str:
+    """Add what the user says and the answer to a history that has no name; returns the conversation's name."""
+    path, body = APIS[api]
+    talk.append({"role": "user", "content": text})
+    got = gateway.post(path, {"model": "m", **body(talk)})
+    assert got.status_code == 200, got.text
+    talk.append({"role": "assistant", "content": text_of(read_answer(got.json()).message)})
+    return str(got.headers["x-leporello-session"])
+
+
+@pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("restarted", [False, True], ids=["one process", "restarted"])
 def test_a_conversation_without_a_name_has_them_from_the_first_request_on(
-    restarted: bool, start: Callable[..., Gateway], library: ModelServer
+    restarted: bool, api: str, start: Callable[..., Gateway], library: ModelServer
 ) -> None:
     """The hidden round is no part of what the client is recognised by."""
     config = {"context": {"engine": "lcm"}}
     gateway = start(library, config, tools=True)
     talk: list[dict[str, Any]] = []
-    name = gateway.say(talk, SECRET)
-    assert gateway.say(talk, "what is the code?") == name
+    name = say(gateway, api, talk, SECRET)
+    assert say(gateway, api, talk, "what is the code?") == name
     assert talk[-1]["content"] == "found"
     if restarted:
         gateway.stop()
         gateway = start(library, config, tools=True)
-    assert gateway.say(talk, "thank you") == name
+    assert say(gateway, api, talk, "thank you") == name
     assert len(gateway.texts(name)) == 8
+    assert len(gateway.store.branches(name)) == 1
     tools = [request.tools for request in library.requests]
     assert tools[0]
     assert all(offered == tools[0] for offered in tools)
+
+
+def test_a_hidden_round_that_is_part_of_the_history_is_caught(
+    start: Callable[..., Gateway], library: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: messages that the client does not see are hashed too."""
+    answered = History.answered
+    hidden: Message = {"role": "tool", "content": "a result"}
+    monkeypatch.setattr(
+        History, "answered", lambda self, answer: answered(parse([*self.messages, hidden], dialect="openai"), answer)
+    )
+    with pytest.raises(AssertionError):
+        test_a_conversation_without_a_name_has_them_from_the_first_request_on(
+            restarted=False, api="openai", start=start, library=library
+        )
 
 
 def test_without_the_setting_nothing_is_offered(start: Callable[..., Gateway], library: ModelServer) -> None:

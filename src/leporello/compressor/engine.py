@@ -295,7 +295,7 @@ class ContextCompressor(ContextEngine):
         *,
         cut: tuple[Message, ...] = (),
     ) -> list[Message]:
-        """Report a compaction, set the brake, and hand over the result."""
+        """Report a compaction, set the size at which the next may come, and return the result."""
         self._asked_about = 0
         self._fires_at = run.finish(result, status, reason, summary, cut=_places(cut, result))
         return result

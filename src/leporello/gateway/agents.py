@@ -170,7 +170,7 @@ class Agents:
         route = main_route(self._config)
         inbox: deque[Event] = deque()
 
-        def hear(event: Event) -> None:
+        def receive(event: Event) -> None:
             self._sink(event)
             inbox.append(event)
 
@@ -183,7 +183,7 @@ class Agents:
             dialect=route.dialect,
             owner=owner,
             platform="gateway",
-            on_event=hear,
+            on_event=receive,
             **self._options,
         )
         self._source = session.engine_source

@@ -110,7 +110,7 @@ class ClientSession:
 
         Raises StoreError when that failed: nothing may be sent then, and the session must be abandoned.
         """
-        new = self._without_answered(added.new[self._heard_systems(added.new) :])
+        new = self._without_answered(added.new[self._repeated_systems(added.new) :])
         if added.listed is None:
             self._conversation.add(new, added.known)
         else:
@@ -193,7 +193,7 @@ class ClientSession:
         answered = [message.get("tool_call_id") for message in results]  # a client may send anything as an id
         return [one for one in new if role_of(one) != "tool" or one.get("tool_call_id") not in answered]
 
-    def _heard_systems(self, new: Sequence[Message]) -> int:
+    def _repeated_systems(self, new: Sequence[Message]) -> int:
         """Return how many leading system messages of new ones are at the end of the window already.
 
         They have no hash, so those behind the last known message are new again when a request is repeated.

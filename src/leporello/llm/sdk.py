@@ -81,7 +81,7 @@ class SdkClient(ABC):
         with _preloading:
             try:
                 self._load()
-            except Exception as error:  # noqa: BLE001 - whoever needs it is told then
+            except Exception as error:  # noqa: BLE001 - it is raised again at the first use
                 _log.debug("a package could not be loaded in advance: %s", type(error).__name__)
 
     def _client(self, make: Any, connection: Any) -> Any:

@@ -120,7 +120,7 @@ def _with_text_in_front(text: str, content: Any) -> Any:
 
 
 def _repair_other(message: dict[str, Any], note: Note) -> None:
-    """Mend a system, user or tool message, in place."""
+    """Repair a system, user or tool message, in place."""
     role = message["role"]
     if message.pop("tool_calls", _ABSENT) is not _ABSENT:
         note(codes.CALLS_MISPLACED, "removed the tool calls")
@@ -209,7 +209,7 @@ def _repaired_image(part: Part, role: str, code: str, note: Note) -> list[Part]:
 
 
 def _repair_assistant(message: dict[str, Any], note: Note) -> None:
-    """Mend an assistant message, in place."""
+    """Repair an assistant message, in place."""
     _repair_calls(message, note)
     _repair_thinking(message, note)
     content = _repaired_content(message.get("content"), "assistant", note)
@@ -267,7 +267,7 @@ def _thought(block: Any) -> str:
 
 
 def _repair_calls(message: dict[str, Any], note: Note) -> None:
-    """Mend the tool calls, in place; what is not a call at all becomes text, so that nothing is lost."""
+    """Repair the tool calls, in place; what is not a call at all becomes text, so that nothing is lost."""
     calls = message.pop("tool_calls", _ABSENT)
     if calls is _ABSENT:
         calls = _legacy_call(message, note)

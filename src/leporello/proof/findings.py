@@ -79,7 +79,7 @@ class Watch:
         if not self._garbled:
             return []
         named = ", ".join(f"{value!r} (fold before message {at})" for value, at in list(self._garbled.items())[:_NAMED])
-        return [f"garbled: the window holds {len(self._garbled)} exact value(s) that nobody said: {named}"]
+        return [f"garbled: the window holds {len(self._garbled)} exact value(s) that no message had: {named}"]
 
     def _left_empty(self) -> list[str]:
         if not self._empty:

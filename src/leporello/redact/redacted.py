@@ -30,7 +30,7 @@ class Redacted(str):
 
 
 def clean(text: str) -> Redacted:
-    """Mark a text that the redactor has finished with; only this room may say so."""
+    """Mark a text that the redactor has finished with; only this package may call it."""
     return text if isinstance(text, Redacted) else Redacted(text, _SEARCHED)
 
 

@@ -70,7 +70,7 @@ T = TypeVar("T")
 _log = logger()
 
 _COUNTS = ("prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens")
-SMALLEST_WINDOW = 2_048  # no model has less: an overflow answer to a shorter request speaks of something else
+SMALLEST_WINDOW = 2_048  # no model has less: an overflow answer to a shorter request is about something else
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -338,6 +338,7 @@ class Conversation:
             self.pending = replace(self.pending, length=first)
 
     # reading
+
     def openai_request(self) -> dict[str, Any]:
         """Return the request in OpenAI's format: `messages` and, if there are any, `tools`."""
         tools = self.tools.merged

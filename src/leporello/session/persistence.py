@@ -126,7 +126,7 @@ class Persistence:
 
     def store_answer(self, said: Source, window: Window, upto: int, row: JournalRow) -> None:
         """Store an answer and the journal row of its request in one transaction."""
-        if self.unstored:  # what the row speaks of must be stored first
+        if self.unstored:  # the messages that the row refers to are stored first
             self.store(window, [said])
             self.write(window, upto, row)
             return

@@ -57,7 +57,7 @@ class _Author:
         self.messages.append({"role": role, "content": text})
 
     def call(self, text: str | None, *calls: tuple[str, dict[str, Any], str]) -> None:
-        """Call tools, and hear their results."""
+        """Call tools, and add their results."""
         ids = [f"call_{len(self.messages):04d}_{number}" for number in range(len(calls))]
         tool_calls = [
             {"id": id_, "type": "function", "function": {"name": name, "arguments": json.dumps(arguments)}}

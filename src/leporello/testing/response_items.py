@@ -36,7 +36,7 @@ class ItemList:
 
 
 def response_items(seed: int, *, turns: int = 4, payload: int = 12, end: str = "user") -> ItemList:
-    """Return a valid list of so many turns; `payload` is about the number of words in a long output.
+    """Return a valid list with this number of turns; `payload` is about the number of words in a long output.
 
     It ends with what the client sends: a message ("user"), the outputs of calls ("tool"), or a trigger of a compaction
     ("trigger").

@@ -124,11 +124,11 @@ class Access:
         return self.admit(self.local) if expires > self.clock() else None
 
     def admit(self, owner: str | None, *, name: str = "") -> str:
-        """Sign somebody in, and return the value of the cookie."""
+        """Sign a user in, and return the value of the cookie."""
         return self.admitted(owner, name=name)[1]
 
     def admitted(self, owner: str | None, *, name: str = "") -> tuple[Viewer, str]:
-        """Sign somebody in, and return who it is and the value of the cookie."""
+        """Sign a user in, and return the viewer and the value of the cookie."""
         value, now = secrets.token_urlsafe(_BYTES), self.clock()
         viewer = Viewer(owner=owner, csrf=secrets.token_urlsafe(_BYTES), name=name)
         with self._lock:

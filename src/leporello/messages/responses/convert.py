@@ -250,7 +250,7 @@ def items_of(messages: Iterable[Message]) -> list[Item]:
         if role == "tool":
             item = written_result(message, kinds.get(str(message.get("tool_call_id")), ""))
             if item["type"] != "mcp_approval_response" or message.get("content") != STUB_RESULT:
-                items.append(item)  # a question that nobody answered stays one
+                items.append(item)  # a call without an output stays one
             continue
         if role == "assistant":
             for call in message.get("tool_calls") or ():

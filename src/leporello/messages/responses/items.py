@@ -87,7 +87,7 @@ def kind_of(item: Any) -> str:
 
 
 def speaker_of(item: Item) -> str:
-    """Return the role of whoever says an item that is neither a message nor a call with its output."""
+    """Return the role of an item that is neither a message nor a call with its output."""
     kind, role = kind_of(item), _text(item.get("role"))
     if kind in _OF_THE_DEVELOPER:
         return "developer"
@@ -101,7 +101,7 @@ def speaker_of(item: Item) -> str:
 
 
 def call_kind(kind: str) -> CallKind:
-    """Return how calls of a kind are written; one that nobody here has heard of as most are."""
+    """Return how calls of a kind are written; an unknown kind is written as most kinds are."""
     return CALLS.get(kind) or CallKind(output=f"{kind}_output", name=kind.removesuffix("_call"))
 
 

@@ -2,7 +2,7 @@
 
 The rules are those that the provider was seen to apply: a call and its output need each other, a reasoning item needs
 the item that followed it and that one needs the reasoning, no id stands twice, and a trigger of a compaction is last.
-Kinds that nobody here has heard of are only held to what all are.
+Unknown kinds are only held to the rules for all kinds.
 """
 
 from __future__ import annotations

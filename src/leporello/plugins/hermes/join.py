@@ -19,7 +19,7 @@ def join(theirs: Any) -> bool:
     if not _is_engine_base(theirs):
         return False
     if theirs not in _bridges:
-        ContextEngine.register(theirs)  # first: it also empties what `isinstance` remembers
+        ContextEngine.register(theirs)  # first: it also clears the cache of `isinstance`
         _bridges[theirs] = type(theirs)("LeporelloBridge", (theirs,), {"__subclasshook__": classmethod(_is_ours)})
     return True
 

@@ -35,7 +35,7 @@ class TermPhrase:
 
 @dataclass(frozen=True)
 class Near:
-    """Phrases with at most so many words between the first and the last of them."""
+    """Phrases with a bounded number of words between the first and the last of them."""
 
     phrases: tuple[TermPhrase, ...]
     distance: int

@@ -139,7 +139,7 @@ def catch_up(connection: Connection, count: int) -> int:
 
 
 class PostgresIndex(Part):
-    """Searching, and keeping the index whole."""
+    """Searches the index and keeps it up to date."""
 
     def candidates(
         self,

@@ -179,16 +179,16 @@ class _Gathering:
         """Search the passages that came together as one text: many short ones cost no more than one long one."""
         batch, self._batch, self._batch_length = self._batch, [], 0
         spoken = [passage for passage in batch if passage.rank == SPOKEN]
-        heard = [passage for passage in batch if passage.role != "assistant"]
-        errors = {id(passage): telling_errors(lines) for passage, lines in _grouped(heard, errors_at)}
-        for passage in heard:
+        received = [passage for passage in batch if passage.role != "assistant"]
+        errors = {id(passage): telling_errors(lines) for passage, lines in _grouped(received, errors_at)}
+        for passage in received:
             lines = errors.get(id(passage), [])
             for line in lines:
                 self._errors.seen(line, passage.at)
             if passage.answers:
                 index, call = passage.answers
                 self._settle(call, index, *outcome_of(passage.text, lines))
-        for passage, paths in _grouped(heard, files.frames_at):
+        for passage, paths in _grouped(received, files.frames_at):
             for path in dict.fromkeys(paths):
                 self._files.seen(path, passage.at).actions["in errors"] += 1
         if self._wants_decisions:

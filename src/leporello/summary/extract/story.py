@@ -32,7 +32,7 @@ _STATES = {
 class QuestionAnswer:
     """A request of the user, and the last thing said in answer to it.
 
-    `index` is the message that was last heard of it, `acted` tells of tool calls in between.
+    `index` is the message that mentioned it last, `acted` tells of tool calls in between.
     """
 
     request: str

@@ -85,7 +85,7 @@ def _added_up(lines: Iterable[str]) -> tuple[str, ...]:
 
 
 def _not_covered(lines: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Return the lines that none of the others speaks of."""
+    """Return the lines that none of the others covers."""
     known = [_words(other) for other in others]
     return [line for line in lines if not any(_covers(other, _words(line)) for other in known)]
 
