@@ -33,6 +33,7 @@ COMMANDS = {
     "usage": "Say what was spent, and what folding and caching saved.",
     "verify": "Prove that nothing is lost.",
     "view": "See what the model saw, why, and what it cost, in the browser.",
+    "worker": "Write summaries for the gateways on a store.",
     "wrap": "Run an agent behind a gateway of its own; says what it used and saved.",
 }
 
