@@ -317,12 +317,14 @@ def _configure(raw: psycopg.Connection[Any]) -> None:
     raw.adapters.register_dumper(str, _TextDumper)
 
 
+_REPLICA: Final = ("it is a read-only replica", "Nothing was changed; name the primary, or add target_session_attrs.")
 _EXPLANATIONS: Final = {
     "28P01": ("the password was not accepted", "Set it in the address, in PGPASSWORD or in ~/.pgpass."),
     "28000": ("this user may not connect", "Check user, host and pg_hba.conf."),
     "3D000": ("there is no such database", "Make it with `createdb`."),
     "42501": ("this user may not do that", "Grant it CREATE on the database once, or let another make the tables."),
-    "25006": ("it is a read-only replica", "Nothing was changed; name the primary, or add target_session_attrs."),
+    "0A000": _REPLICA,  # where a transaction that writes is begun
+    "25006": _REPLICA,
     "53100": ("the disk is full", "Nothing was changed; make room and try again."),
     "53300": ("the server has no connection left", "Nothing was changed; use fewer, or pgbouncer in front of it."),
     "57P01": ("the server was shut down", "Try again when it runs."),
