@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Node,
         PurgeStatus,
         Revision,
+        SchemaPlan,
         SearchFilter,
         SearchResult,
         Sort,
@@ -399,6 +400,12 @@ class SearchStore(TranscriptStore, Protocol):
 
 class MaintenanceStore(Protocol):
     """Deletion, export and import, backup and proof."""
+
+    def schema_plan(self) -> SchemaPlan:
+        """Say what it takes to bring the tables up to date; nothing is changed."""
+
+    def upgrade(self) -> None:
+        """Bring the tables up to date, as the first use of the store does."""
 
     def delete(
         self,
