@@ -211,6 +211,22 @@ def test_one_job_that_fails_does_not_keep_the_others_waiting(
     assert "a job failed" in caplog.text
 
 
+def test_what_a_fold_has_covered_meanwhile_is_not_written_again(
+    store: Store, leave: Callable[..., LCMEngine], work: Work
+) -> None:
+    """The fold came before any worker did; what it wrote without a model is written again from the next plan on."""
+    engine = leave()
+    full = [*engine.handed, {"role": "assistant", "content": "Next."}, *work(500, 510)]  # type: ignore[attr-defined]
+    request(engine, full)
+    engine.compress(full)
+    assert {node.made_by for node in store.nodes("s")} == {"extract"}
+    llm = ScriptedLLM(GOOD, context_length=64_000)
+    run(worker(store, llm))
+    assert not llm.calls
+    assert jobs(store) == 0
+    assert store.prepared_nodes("s") == []
+
+
 def test_jobs_of_other_kinds_and_owners_are_left_alone(store: Store) -> None:
     for owner in ("ann", "bob"):
         store.add_job("c", "theirs", "1", {}, owner=owner)

@@ -132,10 +132,14 @@ class NodePreparation:
         return True
 
     def _written(self, job: Job, writer: NodeWriter) -> Node | None:
-        """Write the node of a job; None when its messages or nodes are gone."""
+        """Write the node of a job; None when its messages or nodes are gone, or a fold has covered them meanwhile."""
         branch, asked = self._branch, job.payload
         if job.kind == LEAF:
-            pieces = pieces_of(branch, [Cover(**cover) for cover in asked["covers"]])
+            covers = [Cover(**cover) for cover in asked["covers"]]
+            folded = Coverage(branch.nodes(branch.window()))
+            if all(cover.first_seq in folded and cover.last_seq in folded for cover in covers):
+                return None
+            pieces = pieces_of(branch, covers)
             return writer.leaf(pieces) if pieces else None
         if job.kind == CONDENSED:
             children = self._nodes(asked["children"])

@@ -21,6 +21,7 @@ import leporello
 from leporello.cli.main import commands
 from leporello.errors import StoreError
 from leporello.store.postgres import migrations
+from leporello.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
     from tests.fixtures.databases import Schemas
@@ -122,9 +123,7 @@ def test_a_database_of_this_release_without_the_note_of_whom_it_serves_is_curren
 
 
 def test_what_a_file_needs_is_told_too(tmp_path: Path) -> None:
-    from leporello.store import open_store
-
-    with open_store(tmp_path / "store.db") as store:
+    with SQLiteStore(tmp_path / "store.db") as store:
         store.append("c", [{"role": "user", "content": "one"}])
     assert told("--plan", "--store", str(tmp_path / "store.db"))["statements"] == []
     result = CliRunner().invoke(commands, ["store", "upgrade", "--plan", "--store", str(tmp_path / "store.db")])
