@@ -29,10 +29,11 @@ COMMANDS = {
     "replay": "Drive context policies through transcripts: cost, what is kept, what is lost.",
     "serve": "Serve conversations over HTTP, to clients in any language.",
     "sessions": "List, show, export, import and delete stored conversations.",
-    "store": "Copy a store to another database.",
+    "store": "Copy a store to another database, and bring its tables up to date.",
     "usage": "Say what was spent, and what folding and caching saved.",
     "verify": "Prove that nothing is lost.",
     "view": "See what the model saw, why, and what it cost, in the browser.",
+    "worker": "Write summaries for the gateways on a store.",
     "wrap": "Run an agent behind a gateway of its own; says what it used and saved.",
 }
 

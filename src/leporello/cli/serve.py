@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from starlette.routing import Route
 
     from leporello.config import Config
+    from leporello.gateway.job_workers import JobWorkers
     from leporello.store import Store
 
 
@@ -28,6 +29,12 @@ if TYPE_CHECKING:
 @click.option("--port", default=8765, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
 @click.option("--demo", is_flag=True, help="Serve a model that repeats what you say: no key, nothing is kept.")
 @click.option("--new-key", "name", metavar="NAME", help="Make a key with this name, print it once, and leave.")
+@click.option(
+    "--workers",
+    default=0,
+    type=click.IntRange(0, 64),
+    help="Start so many processes that write summaries, as `leporello worker` does.",
+)
 @click.option("--worker", is_flag=True, hidden=True, help="Serve behind another process.")
 @click.option("--purges", is_flag=True, hidden=True, help="Of several such processes, one purges the store.")
 @store_option
@@ -39,6 +46,7 @@ def command(
     port: int,
     demo: bool,
     name: str | None,
+    workers: int,
     worker: bool,
     purges: bool,
     address: str | None,
@@ -49,7 +57,7 @@ def command(
     The gateway recognises each conversation, keeps it in the store, folds it when it must, and passes the provider's
     answers on byte for byte. Providers and keys: the block `gateway` of config.yaml.
 
-    Examples: leporello serve --port 8765, leporello serve --demo
+    Examples: leporello serve --port 8765, leporello serve --workers 2, leporello serve --demo
     """
     from leporello.config import Config
 
@@ -57,6 +65,9 @@ def command(
         _print_key(name)
         return
     config = Config.load(config_file)
+    if workers:
+        left = config.lcm.model_copy(update={"background": "workers"})
+        config = config.model_copy(update={"lcm": left})
     if worker:
         _serve(config, address, worker=True, purges=purges)
         return
@@ -64,7 +75,9 @@ def command(
         if demo:
             config = stack.enter_context(_demonstration(config))
             address = address or ":memory:"
-        _serve(config, address, config_file, demo=demo, host=host, port=port)
+        elif workers:
+            stack.enter_context(_job_workers(config, workers, address, config_file))
+        _serve(config, address, config_file, demo=demo, workers=workers, host=host, port=port)
 
 
 def _serve(
@@ -75,6 +88,7 @@ def _serve(
     worker: bool = False,
     purges: bool = False,
     demo: bool = False,
+    workers: int = 0,
     **place: Any,
 ) -> None:
     from leporello.plugins.hermes import install
@@ -88,7 +102,7 @@ def _serve(
             server.serve_behind(config, store, purges=purges, on_ready=click.echo)
         elif len(config.gateway.api_keys) > 1 < config.gateway.processes and store.url != ":memory:":
             next(store.conversations(), None)  # a store that cannot be read is told now, not with the first request
-            command = _again(address, config_file)
+            command = _again("serve", address, config_file) + (["--workers", str(workers)] if workers else [])
             pages = _pages(config, store, actions=False)  # the processes hold conversations ready, not this one
             server.serve_in_processes(config, command, on_ready=_ready, pages=pages, **place)
         else:
@@ -110,9 +124,18 @@ def _pages(config: Config, store: Store, *, actions: bool) -> list[Route]:
     return Pages(store, access, actions=Actions(store=store, config=config) if actions else None).routes()
 
 
-def _again(address: str | None, config_file: Path | None) -> list[str]:
-    """Return how this program is started again, with the same store and configuration."""
-    command = [sys.executable, "-m", "leporello", "serve"]
+def _job_workers(config: Config, count: int, address: str | None, config_file: Path | None) -> JobWorkers:
+    """Return the processes that write summaries beside the gateway."""
+    from leporello.gateway.job_workers import JobWorkers
+
+    if (address or config.store.url) == ":memory:":
+        raise click.UsageError("--workers needs a store that other processes can open.")
+    return JobWorkers(count, [*_again("worker", address, config_file), "--with-parent"])
+
+
+def _again(name: str, address: str | None, config_file: Path | None) -> list[str]:
+    """Return how a command of this program is started, with the same store and configuration."""
+    command = [sys.executable, "-m", "leporello", name]
     command += ["--store", address] if address else []
     return command + (["--config", str(config_file)] if config_file else [])
 

@@ -54,6 +54,13 @@ def _yes_no_or_always(value: Any) -> Any:
     raise ValueError("neither true, false nor always")
 
 
+def _yes_no_or_workers(value: Any) -> Any:
+    """Take true, false or "workers"; one check for all, so that a wrong value is reported once."""
+    if isinstance(value, bool) or value == "workers":
+        return value
+    raise ValueError("neither true, false nor workers")
+
+
 def _absolute(value: Any, info: ValidationInfo) -> Any:
     """Resolve a folder against the folder of config.yaml, which the validation context names."""
     if not isinstance(value, str | Path) or not str(value) or "\0" in str(value):
@@ -96,6 +103,11 @@ PassClientKey: TypeAlias = Annotated[
     bool | Literal["always"],
     PlainValidator(_yes_no_or_always),
     Allowed(text="`true`, `false` or `always`"),
+]
+Background: TypeAlias = Annotated[
+    bool | Literal["workers"],
+    PlainValidator(_yes_no_or_workers),
+    Allowed(text="`true`, `false` or `workers`"),
 ]
 AutoOrShare: TypeAlias = Annotated[
     float | Literal["auto"],
@@ -260,10 +272,10 @@ class Lcm(ConfigBlock):
     summary_share: Annotated[float, Field(gt=0, le=0.8)] = Field(
         default=0.20, description="The share of the threshold that all summaries together may take."
     )
-    background: bool = Field(
+    background: Background = Field(
         default=True,
         description="Prepare summaries in the background, so that no turn waits for a model. "
-        "`false`: the turn that folds waits.",
+        "`false`: the turn that folds waits. `workers`: processes of `leporello worker` prepare them.",
     )
     deadline_seconds: Seconds = Field(
         default=120.0, description="The longest time for one fold; what is left is summarised without a model."

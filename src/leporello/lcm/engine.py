@@ -77,6 +77,7 @@ class LCMEngine(ContextEngine):
         )
         self._stores = OwnStores(self._settings, store if store is not None else self._settings.lcm.store)
         self._model, self._provider = "", ""
+        self._route: dict[str, str] = {}
         self._last_fold = LastFold(self._repaired)
         self._begin_with_lists()
         self._set_window(window_tokens(context_length))
@@ -147,6 +148,8 @@ class LCMEngine(ContextEngine):
     ) -> None:
         """Take over a model's window and prices."""
         self._model, self._provider = model, provider
+        self._route = {"model": model, "provider": provider, "base_url": base_url}
+        self._preparation.route = self._route
         self._set_window(window_tokens(context_length))
 
     def use_model(self, llm: LLM | None) -> None:
@@ -298,6 +301,7 @@ class LCMEngine(ContextEngine):
         self._ungathered = self._listed = 0
         self._reported = ""
         self._preparation = NodePreparation(branch, self._summariser, self._settings.lcm, self._clock, self._executor)
+        self._preparation.route = self._route
         self._trail = ArtifactTrail(lambda: branch.store, branch.conversation, branch.owner)
         self._toolbox = LCMTools(branch, self._settings.lcm, self._summariser, self._trail, self._status)
 

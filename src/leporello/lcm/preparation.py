@@ -2,7 +2,8 @@
 
 A leaf is written when it is full; nodes that condense leaves when the blocks take more than their share. Each node to
 write is a job in the store with a key made of what it covers: it is done once, by any process, and again when a process
-dies. While the model cannot be reached, a job is retried at growing intervals.
+dies. While the model cannot be reached, a job is retried at growing intervals. With `lcm.background: workers` the jobs
+are left to the processes of `leporello worker` (`job_worker.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from leporello.lcm.claim import CLAIM_SECONDS, renewed
 from leporello.lcm.dag import FULL, Coverage, Piece, covers_of, group_to_condense, in_order, is_full, pack
 from leporello.lcm.fold import budget_over, pieces_of, uncovered, written_again
 from leporello.lcm.node_writer import CALLS, PAID, REMAKE, CallBudget, NodeWriter
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from leporello.summary import Summariser
 
 LEAF, CONDENSED, AGAIN = "lcm.leaf", "lcm.condensed", "lcm.remake"
+KINDS = (LEAF, CONDENSED, AGAIN)
 FIRST_WAIT, LONGEST_WAIT = 30.0, 600.0
 
 
@@ -55,6 +58,8 @@ class NodePreparation:
         self._stopped = False
         self._undone = False
         self._room = 0
+        self.route: dict[str, str] = {}
+        """The main model of the conversation, for another process that looks for a model to write its summaries."""
         self._unnoted: deque[tuple[int, float | None]] = deque()
         """Failed calls and their cost, which are noted on the next node."""
 
@@ -77,7 +82,7 @@ class NodePreparation:
 
     def go_on(self) -> None:
         """Submit the jobs that are left, if any."""
-        if self._undone:
+        if self._undone and self._settings.background != "workers":
             self._undone = self._stopped = False
             self._executor.submit(self.work, self._worker)
 
@@ -88,31 +93,53 @@ class NodePreparation:
 
     def work(self) -> None:
         """Do the jobs of this conversation within the limits of one fold; the rest is left for the next time."""
-        store, settings = self._branch.store, self._settings
-        call_budget = CallBudget(self._clock, max_calls=settings.max_calls, seconds=settings.deadline_seconds)
-        writer = NodeWriter(self._summariser, call_budget, use_model=True)
-        lease = settings.deadline_seconds + LONGEST_WAIT
+        branch, call_budget = self._branch, self.call_budget()
         while not self._stopped and call_budget.open:
-            job = store.claim_job(self._worker, seconds=lease, conversation=self._branch.conversation)
+            job = branch.store.claim_job(
+                self._worker,
+                seconds=CLAIM_SECONDS,
+                conversation=branch.conversation,
+                owner=branch.owner,
+                kinds=KINDS,
+            )
             if job is None:
                 break
-            if job.kind not in (LEAF, CONDENSED, AGAIN) or job.owner != self._branch.owner:
-                store.finish_job(job, retry_in=1.0)
-                return
-            done = self._kept(self._written(job, writer), call_budget)
-            store.finish_job(job, retry_in=None if done else _wait(job.attempts))
-            if done:
-                self._plan_condensed()
-            else:
+            if not self.do(job, call_budget):
                 self._undone = True
-                self._unnoted.append(call_budget.bill())
         self._undone = self._undone or not call_budget.open
 
+    def call_budget(self) -> CallBudget:
+        """Return what one round of work may spend."""
+        settings = self._settings
+        return CallBudget(self._clock, max_calls=settings.max_calls, seconds=settings.deadline_seconds)
+
+    def do(self, job: Job, call_budget: CallBudget) -> bool:
+        """Do a claimed job of this conversation, or put it back for later; tell whether it was done."""
+        store = self._branch.store
+        self._room = self._room or int(job.payload.get("room", 0))
+        self.route = self.route or dict(job.payload.get("route", {}))
+        with renewed(store, job):
+            node = self._written(job, NodeWriter(self._summariser, call_budget, use_model=True))
+        if node is not None and node.meta.get(REMAKE):
+            self._unnoted.append(call_budget.bill())
+            store.finish_job(job, retry_in=_wait(job.attempts))
+            return False
+        if node is None:
+            store.finish_job(job)
+        else:
+            self._keep(node, job, call_budget)
+        self._plan_condensed()
+        return True
+
     def _written(self, job: Job, writer: NodeWriter) -> Node | None:
-        """Write the node of a job; None when its messages or nodes are gone."""
+        """Write the node of a job; None when its messages or nodes are gone, or a fold has covered them meanwhile."""
         branch, asked = self._branch, job.payload
         if job.kind == LEAF:
-            pieces = pieces_of(branch, [Cover(**cover) for cover in asked["covers"]])
+            covers = [Cover(**cover) for cover in asked["covers"]]
+            folded = Coverage(branch.nodes(branch.window()))
+            if all(cover.first_seq in folded and cover.last_seq in folded for cover in covers):
+                return None
+            pieces = pieces_of(branch, covers)
             return writer.leaf(pieces) if pieces else None
         if job.kind == CONDENSED:
             children = self._nodes(asked["children"])
@@ -123,23 +150,15 @@ class NodePreparation:
         better = written_again(branch, writer, node, self._nodes(node.children))
         return replace(better, meta={**better.meta, "replaces": node.id})
 
-    def _kept(self, node: Node | None, call_budget: CallBudget) -> bool:
-        """Store a node with its model calls and cost, and those of failed calls before it.
-
-        False when it had to be written without the model.
-        """
-        if node is None:
-            return True
-        if node.meta.get(REMAKE):
-            return False
+    def _keep(self, node: Node, job: Job, call_budget: CallBudget) -> None:
+        """Store a node with its model calls and cost, and those of failed calls before it."""
         calls, cost_usd = call_budget.bill()
         while self._unnoted:
             more, paid = self._unnoted.popleft()
             calls += more
             cost_usd = None if cost_usd is None or paid is None else cost_usd + paid
         noted = replace(node, meta={**node.meta, CALLS: calls, PAID: cost_usd})
-        self._branch.store.add_nodes(self._branch.conversation, [noted], owner=self._branch.owner)
-        return True
+        self._branch.store.add_nodes(self._branch.conversation, [noted], owner=self._branch.owner, job=job)
 
     def _plan_condensed(self) -> None:
         """Add a job for the next condensed node; only a full group will be the same at the next fold."""
@@ -162,7 +181,9 @@ class NodePreparation:
         return [node for id_ in ids if (node := self._branch.node(id_)) is not None]
 
     def _put(self, kind: str, key: str, payload: dict[str, object]) -> None:
-        self._branch.store.add_job(self._branch.conversation, kind, key, payload, owner=self._branch.owner)
+        branch = self._branch
+        told = {**payload, "branch": branch.number, "room": self._room, "route": self.route}
+        branch.store.add_job(branch.conversation, kind, key, told, owner=branch.owner)
 
 
 def full_leaves(

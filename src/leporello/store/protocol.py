@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Node,
         PurgeStatus,
         Revision,
+        SchemaPlan,
         SearchFilter,
         SearchResult,
         Sort,
@@ -276,8 +277,14 @@ class TranscriptStore(Protocol):
 class NodeStore(Protocol):
     """The summaries of an engine that keeps them in a DAG, the artifact trail, and work for later."""
 
-    def add_nodes(self, conversation: str, nodes: Sequence[Node], *, owner: str = "") -> list[Node]:
-        """Keep prepared nodes; returns them with their ids."""
+    def add_nodes(
+        self, conversation: str, nodes: Sequence[Node], *, owner: str = "", job: Job | None = None
+    ) -> list[Node]:
+        """Keep prepared nodes; returns them with their ids.
+
+        With the job that asked for them, that is finished at once; when another worker has claimed it since, nothing
+        is kept.
+        """
 
     def nodes(self, conversation: str, *, owner: str = "", branch: int | None = None) -> list[Node]:
         """Return the nodes of a branch, those that stand in its window and those under them, oldest first."""
@@ -324,8 +331,19 @@ class NodeStore(Protocol):
     ) -> None:
         """Put work down for later; a job with the same kind and key is not added twice."""
 
-    def claim_job(self, worker: str, *, seconds: float, conversation: str | None = None) -> Job | None:
-        """Claim the oldest job that is due, or whose claim expired."""
+    def claim_job(
+        self,
+        worker: str,
+        *,
+        seconds: float,
+        conversation: str | None = None,
+        owner: str | None = None,
+        kinds: Sequence[str] = (),
+    ) -> Job | None:
+        """Claim the oldest job of some kinds, or of any, that is due or whose claim expired."""
+
+    def renew_job(self, job: Job, *, seconds: float) -> bool:
+        """Prolong a claim; False when the job is done, or another worker has claimed it since."""
 
     def finish_job(self, job: Job, *, retry_in: float | None = None) -> None:
         """Remove a job, or put it back for later."""
@@ -382,6 +400,12 @@ class SearchStore(TranscriptStore, Protocol):
 
 class MaintenanceStore(Protocol):
     """Deletion, export and import, backup and proof."""
+
+    def schema_plan(self) -> SchemaPlan:
+        """Say what it takes to bring the tables up to date; nothing is changed."""
+
+    def upgrade(self) -> None:
+        """Bring the tables up to date, as the first use of the store does."""
 
     def delete(
         self,

@@ -199,6 +199,19 @@ class Job:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SchemaPlan:
+    """What it takes to bring the tables of a store to the schema of this version; schema 0 has no tables yet."""
+
+    version: int
+    newest: int
+    serves: int
+    """The oldest schema whose processes may go on with the store when it is up to date."""
+    statements: tuple[str, ...] = ()
+    copy: str = ""
+    """Where the file as it was is kept."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class ConversationInfo:
     """A conversation in a list; `messages` are those on the path of its head, and `tokens` what they weigh.
 

@@ -253,7 +253,7 @@ def test_a_schema_that_is_too_new_is_refused(schemas: Schemas) -> None:
     store = schemas.open("here")
     store.append("c", said("one"))
     with raw(store) as connection:
-        connection.execute("UPDATE settings SET value = '99' WHERE key = 'schema'")
+        connection.execute("UPDATE settings SET value = '99' WHERE key IN ('schema', 'serves')")
     with pytest.raises(StoreError, match=r"schema 99; this version of Leporello knows \d+"):
         schemas.open("here").append("c", said("two"))
 

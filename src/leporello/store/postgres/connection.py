@@ -22,12 +22,13 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from leporello.errors import StoreBusyError, StoreError
 from leporello.store.postgres.dialect import PostgresDialect
-from leporello.store.postgres.migrations import is_current, migrate
+from leporello.store.postgres.migrations import is_current, migrate, plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from leporello.store.postgres.address import DatabaseAddress
+    from leporello.store.records import SchemaPlan
     from leporello.store.relational.dialect import QueryRows
 
 BUSY_SECONDS: Final = 10.0
@@ -265,19 +266,17 @@ class PostgresDatabase:
             options["application_name"] = "leporello"
         return options
 
-    def _bring_up_to_date(self) -> None:
+    def schema_plan(self) -> SchemaPlan:
+        """Say what it takes to bring the tables up to date."""
         try:
-            connected = psycopg.connect(self.address.conninfo, **self._options())
-        except psycopg.ProgrammingError as error:
-            problem = f"the address cannot be read: {self.address.shown(str(error)).strip()}."
-            raise StoreError(problem, place=self.place) from None
-        with connected as raw:
-            if raw.info.parameter_status("server_encoding") != "UTF8":
-                raise StoreError(
-                    "the database does not keep its text in UTF-8.",
-                    place=self.place,
-                    hint="Make one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0.",
-                )
+            with self._connected() as raw:
+                is_current(raw, self.address.schema, self.place)  # refuses what is not for this version
+                return plan(raw, self.address.schema, self.place)
+        except psycopg.Error as error:
+            raise self._explained(error) from error
+
+    def _bring_up_to_date(self) -> None:
+        with self._connected() as raw:
             if is_current(raw, self.address.schema, self.place):
                 return
             if self.read_only:
@@ -287,6 +286,22 @@ class PostgresDatabase:
                     hint="They are made when the first message is kept.",
                 )
             migrate(raw, self.address.schema, self.place, busy_seconds=self.busy_seconds)
+
+    def _connected(self) -> psycopg.Connection[Any]:
+        """Return a connection of its own to a database that can hold our text."""
+        try:
+            raw = psycopg.connect(self.address.conninfo, **self._options())
+        except psycopg.ProgrammingError as error:
+            problem = f"the address cannot be read: {self.address.shown(str(error)).strip()}."
+            raise StoreError(problem, place=self.place) from None
+        if raw.info.parameter_status("server_encoding") != "UTF8":
+            raw.close()
+            raise StoreError(
+                "the database does not keep its text in UTF-8.",
+                place=self.place,
+                hint="Make one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0.",
+            )
+        return raw
 
     def _explained(self, error: psycopg.Error) -> StoreError:
         if isinstance(error, (errors.LockNotAvailable, errors.SerializationFailure, errors.DeadlockDetected)):
@@ -317,12 +332,14 @@ def _configure(raw: psycopg.Connection[Any]) -> None:
     raw.adapters.register_dumper(str, _TextDumper)
 
 
+_REPLICA: Final = ("it is a read-only replica", "Nothing was changed; name the primary, or add target_session_attrs.")
 _EXPLANATIONS: Final = {
     "28P01": ("the password was not accepted", "Set it in the address, in PGPASSWORD or in ~/.pgpass."),
     "28000": ("this user may not connect", "Check user, host and pg_hba.conf."),
     "3D000": ("there is no such database", "Make it with `createdb`."),
     "42501": ("this user may not do that", "Grant it CREATE on the database once, or let another make the tables."),
-    "25006": ("it is a read-only replica", "Nothing was changed; name the primary, or add target_session_attrs."),
+    "0A000": _REPLICA,  # where a transaction that writes is begun
+    "25006": _REPLICA,
     "53100": ("the disk is full", "Nothing was changed; make room and try again."),
     "53300": ("the server has no connection left", "Nothing was changed; use fewer, or pgbouncer in front of it."),
     "57P01": ("the server was shut down", "Try again when it runs."),

@@ -15,6 +15,7 @@ from leporello.store.relational.store import RelationalStore
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from leporello.store.records import SchemaPlan
     from leporello.store.relational.dialect import Connection
 
 
@@ -44,6 +45,10 @@ class PostgresStore(RelationalStore, PostgresIndex, PostgresPurging):
     def url(self) -> str:
         """Where it is, without secrets."""
         return self._db.place
+
+    def schema_plan(self) -> SchemaPlan:
+        """Say what it takes to bring the tables up to date."""
+        return self._db.schema_plan()
 
     def backup(self, path: str) -> None:
         """Refuse: PostgreSQL has its own ways, which also know users and settings."""

@@ -12,9 +12,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from leporello.store.records import Job
-from leporello.store.relational.rows import Part, find, opened, to_json
+from leporello.store.relational.rows import Part, find, opened, placeholders, to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from leporello.store.relational.dialect import Connection
 
 _DUE = "(j.not_before <= ? OR j.not_before > ? + j.delay)"
@@ -72,13 +74,21 @@ class Leases(Part):
                 (found.id, kind, key, to_json(payload), delay, now + delay),
             )
 
-    def claim_job(self, worker: str, *, seconds: float, conversation: str | None = None) -> Job | None:
-        """Claim the oldest job that is due, or whose claim expired."""
+    def claim_job(
+        self,
+        worker: str,
+        *,
+        seconds: float,
+        conversation: str | None = None,
+        owner: str | None = None,
+        kinds: Sequence[str] = (),
+    ) -> Job | None:
+        """Claim the oldest job of some kinds, or of any, that is due or whose claim expired."""
         if not self._db.exists():
             return None
         with self._db.write() as connection:
             now = self._now(connection)
-            row = _oldest(connection, now, conversation)
+            row = _oldest(connection, now, {"c.key": conversation, "c.owner": owner}, kinds)
             if row is None:
                 return None
             connection.execute(
@@ -97,11 +107,20 @@ class Leases(Part):
             attempts=attempts + 1,
         )
 
+    def renew_job(self, job: Job, *, seconds: float) -> bool:
+        """Prolong a claim; False when the job is done, or another worker has claimed it since."""
+        with self._db.write() as connection:
+            renewed = connection.execute(
+                "UPDATE jobs SET claim_seconds = ?, claimed_until = ? WHERE id = ? AND attempts = ?",
+                (seconds, self._now(connection) + seconds, job.id, job.attempts),
+            )
+            return renewed.rowcount > 0
+
     def finish_job(self, job: Job, *, retry_in: float | None = None) -> None:
         """Remove a job, or put it back for later; a job that another worker has claimed since is left alone."""
         with self._db.write() as connection:
             if retry_in is None:
-                connection.execute("DELETE FROM jobs WHERE id = ? AND attempts = ?", (job.id, job.attempts))
+                remove_job(connection, job)
             else:
                 connection.execute(
                     "UPDATE jobs SET claimed_by = NULL, claim_seconds = NULL, claimed_until = NULL, delay = ?,"
@@ -110,12 +129,21 @@ class Leases(Part):
                 )
 
 
-def _oldest(connection: Connection, now: float, conversation: str | None) -> Any:
+def remove_job(connection: Connection, job: Job) -> bool:
+    """Remove a job that is done; False when it was done before, or another worker has claimed it since."""
+    removed = connection.execute("DELETE FROM jobs WHERE id = ? AND attempts = ?", (job.id, job.attempts))
+    return removed.rowcount > 0
+
+
+def _oldest(connection: Connection, now: float, only: Mapping[str, str | None], kinds: Sequence[str]) -> Any:
     later = now + connection.dialect.clock_slack
-    within = "" if conversation is None else " AND c.key = ?"
+    given = {column: value for column, value in only.items() if value is not None}
+    within = f" AND {connection.dialect.shown}" + "".join(f" AND {column} = ?" for column in given)
+    if kinds:
+        within += f" AND j.kind IN ({placeholders(kinds)})"
     return connection.execute(
         "SELECT j.id, c.key, c.owner, j.kind, j.key, j.payload, j.attempts FROM jobs j"
-        f" JOIN conversations c ON c.id = j.conversation WHERE {_DUE} AND {_FREE}{within} ORDER BY j.id LIMIT 1"
-        f"{connection.dialect.due_job}",
-        (now, later, now, later, *(() if conversation is None else (conversation,))),
+        f" JOIN conversations c ON c.id = j.conversation WHERE {_DUE} AND {_FREE}{within}"
+        f" ORDER BY j.id LIMIT 1{connection.dialect.due_job}",
+        (now, later, now, later, *given.values(), *kinds),
     ).fetchone()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leporello.errors import StoreError
 from leporello.store.records import Cover, Covered, Level, Node
 from leporello.store.relational.current_window import current_window, tops_of
+from leporello.store.relational.leases import remove_job
 from leporello.store.relational.rows import (
     Part,
     checked,
@@ -26,6 +27,7 @@ from leporello.store.relational.rows import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from leporello.store.records import Job
     from leporello.store.relational.dialect import Connection
     from leporello.store.relational.rows import ConversationRow
 
@@ -38,9 +40,13 @@ _COLUMNS = (
 class Nodes(Part):
     """The summaries."""
 
-    def add_nodes(self, conversation: str, nodes: Sequence[Node], *, owner: str = "") -> list[Node]:
-        """Keep prepared nodes; returns them with their ids."""
+    def add_nodes(
+        self, conversation: str, nodes: Sequence[Node], *, owner: str = "", job: Job | None = None
+    ) -> list[Node]:
+        """Keep prepared nodes; returns them with their ids. A job that asked for them is finished with it."""
         with self._db.write() as connection:
+            if job is not None and not remove_job(connection, job):
+                return []
             found = opened(connection, conversation, owner, self._clock())
             numbers = [connection.dialect.insert_node(connection, found.id, node) for node in nodes]
             return _load(connection, numbers, found.id)

@@ -95,6 +95,11 @@ class RelationalStore(
             hide_secrets=hide_secrets,
         )
 
+    def upgrade(self) -> None:
+        """Bring the tables up to date, as the first use of the store does."""
+        with self._db.write():
+            pass
+
     def close(self) -> None:
         """Give back connections."""
         self._db.close()

@@ -6,16 +6,18 @@ import os
 import sqlite3
 import threading
 import weakref
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Final
 
 from leporello.errors import StoreBusyError, StoreError
 from leporello.store.sqlite.dialect import SQLiteDialect
-from leporello.store.sqlite.migrations import is_current, migrate
+from leporello.store.sqlite.migrations import is_current, migrate, plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from leporello.store.records import SchemaPlan
 
 BUSY_SECONDS: Final = 10.0
 MOST_CONNECTIONS: Final = 4
@@ -183,8 +185,20 @@ class Database:
     def _connect(self) -> SQLiteConnection:
         if self.path is None:
             return _open(":memory:")
-        if not self.read_only:
-            return _open(str(self.path))
+        return self._to_look_at() if self.read_only else _open(str(self.path))
+
+    def schema_plan(self) -> SchemaPlan:
+        """Say what it takes to bring the file up to date."""
+        try:
+            with closing(self._to_look_at()) as connection:
+                return plan(connection, self.place, self.path)
+        except sqlite3.Error as error:
+            raise self._explained(error) from error
+
+    def _to_look_at(self) -> SQLiteConnection:
+        """Return a connection that changes nothing, not even the schema."""
+        if self.path is None or not self.path.exists():
+            return _open(":memory:")
         return _open(f"{self.path.absolute().as_uri()}?mode=ro", uri=True)
 
     def _bring_up_to_date(self, connection: SQLiteConnection) -> None:

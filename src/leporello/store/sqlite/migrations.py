@@ -8,6 +8,7 @@ from importlib import resources
 from typing import TYPE_CHECKING, Final
 
 from leporello.errors import StoreError
+from leporello.store.records import SchemaPlan
 from leporello.store.sqlite.backups import copy_before, write_copy
 from leporello.store.sqlite.index import ensure_index
 
@@ -45,6 +46,16 @@ def is_current(connection: SQLiteConnection, place: str) -> bool:
             hint="It was left as it is; name another file.",
         )
     return version == newest
+
+
+def plan(connection: SQLiteConnection, place: str, path: Path | None) -> SchemaPlan:
+    """Say what it takes to bring a file to the newest schema; no process of an older version may use it then."""
+    is_current(connection, place)
+    version, newest = _version(connection), max(versions())
+    steps = [script for number, script in versions().items() if number > version]
+    kept = str(copy_before(path, version)) if path is not None and version and steps else ""
+    found = [statement.strip() for script in steps for statement in statements(script)]
+    return SchemaPlan(version=version, newest=newest, serves=newest, statements=tuple(found), copy=kept)
 
 
 def migrate(connection: SQLiteConnection, place: str, *, busy_seconds: float, path: Path | None = None) -> None:

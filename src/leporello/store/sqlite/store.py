@@ -16,6 +16,8 @@ from leporello.store.sqlite.purging import Purging
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from leporello.store.records import SchemaPlan
+
 
 class SQLiteStore(RelationalStore, Index, Purging):
     """Conversations in a SQLite file, or in memory when `path` is None."""
@@ -36,6 +38,10 @@ class SQLiteStore(RelationalStore, Index, Purging):
     def url(self) -> str:
         """Where it is."""
         return self._db.place if self._db.path is None else f"sqlite:///{self._db.path}"
+
+    def schema_plan(self) -> SchemaPlan:
+        """Say what it takes to bring the file up to date."""
+        return self._db.schema_plan()
 
     def backup(self, path: str) -> None:
         """Write a consistent copy while in use; an existing file is not overwritten."""
