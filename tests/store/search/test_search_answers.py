@@ -109,7 +109,7 @@ def test_an_answer_has_the_words_that_were_asked_before_it(monkeypatch: pytest.M
     ],
 )
 def test_what_a_message_asks_is_a_sentence(text: str, asked: str) -> None:
-    assert "".join(rank._ASKING.findall(text)) == asked  # noqa: SLF001 - where a question begins and ends
+    assert "".join(rank._ASKING.findall(text)) == asked
 
 
 def one(number: int, text: str, *, time: float = 0.0) -> Candidate:
