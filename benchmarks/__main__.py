@@ -64,6 +64,13 @@ BENCHMARKS = {
         module="locomo",
         options=("--leave-one-out",),
     ),
+    "locomo_captions": Benchmark(
+        shows="the same with the captions of shared pictures, beside plain FTS5",
+        data="locomo",
+        needs_data=True,
+        module="locomo",
+        options=("--captions",),
+    ),
     "locomo_vectors": Benchmark(
         shows="what vectors of a sentence encoder would add", data="locomo", needs_data=True, takes_encoder=True
     ),

@@ -39,6 +39,8 @@ CAVEATS = """\
 - A question is compared with messages by its words, not by its meaning. `locomo_left_out` is what carries over to a
   conversation that nobody looked at. `locomo_vectors` ranks the same hits with a sentence encoder: the search has no
   vectors because they add less than they cost. With some hundreds of questions a difference of a point may be chance.
+- `locomo_captions` adds the captions of shared pictures to what was said, as the data set's own evaluation does. The
+  bars are for what was said; captions have none.
 - Probes by cue are asked with whole words from the nearest lines. Pages before 18 November 2026 took pieces of words
   and lines from further off; their figures by cue are not comparable.
 """

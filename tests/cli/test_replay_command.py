@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from leporello.messages import Message, tool_result
 from leporello.testing.coding_session import coding_session
 
 if TYPE_CHECKING:
@@ -37,6 +39,35 @@ def test_a_table_for_people(leporello: Any, session: Path) -> None:
     assert "compressor" in shown
     assert "needed later:" in shown
     assert "do not fit the window" in shown
+
+
+def test_the_table_has_intervals_over_several_conversations(leporello: Any, session: Path) -> None:
+    share = r"\d\.\d\d"
+    alone, three = leporello("replay", session, *FAST).out, leporello("replay", session, session, session, *FAST).out
+    assert re.search(rf"compressor +│ +[\d,]+ │ +{share} │", alone)
+    assert re.search(rf"compressor +│ +[\d,]+ │ +{share} \({share}–{share}\) │", three)
+
+
+def test_the_table_tells_how_much_reading_again_was_unnecessary(leporello: Any, tmp_path: Path) -> None:
+    """A file that was first read behind the last cut is not read again after one."""
+    system, *rest = coding_session(12)
+    said: Message = {"role": "assistant", "content": "TIDE_LIMIT is 4711."}
+    late, early = tmp_path / "late.json", tmp_path / "early.json"
+    late.write_text(json.dumps([system, *rest, *reading("t1"), *reading("t2"), said]), "utf-8")
+    early.write_text(json.dumps([system, *reading("t1"), *rest, *reading("t2"), said]), "utf-8")
+    fast = (*FAST, "--engines", "none,compressor", "--no-probes")
+    assert leporello("replay", late, *fast, "--json").json["engines"]["none"]["reread"]["used"] == 0
+    shown = leporello("replay", early, *fast).out
+    assert re.search(r"none +│.* 1\.00 of [1-9] │", shown), shown
+    assert re.search(r"compressor +│.* \d\.\d\d of [1-9] │", shown)
+
+
+def reading(id_: str) -> list[Message]:
+    """Return a call that reads a file, with its result."""
+    function = {"name": "read_file", "arguments": '{"path": "src/tide.py"}'}
+    asked: Message = {"role": "assistant", "content": None, "tool_calls": []}
+    asked["tool_calls"] = [{"id": id_, "type": "function", "function": function}]
+    return [{"role": "user", "content": "Look."}, asked, tool_result(id_, "TIDE_LIMIT = 4711")]
 
 
 def test_a_gate_decides_the_exit_code(leporello: Any, session: Path) -> None:

@@ -17,6 +17,8 @@ from leporello.errors import TranscriptError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from rich.table import Table
+
     from leporello.proof import Figures, ReplaySettings
     from leporello.transcripts import Skipped, Transcript
 
@@ -190,24 +192,26 @@ def _write_report(figures: Figures, path: Path) -> None:
 
 def _print(told: dict[str, Any]) -> None:
     from rich.console import Console
-    from rich.table import Table
 
     from leporello.proof.baselines import ENGINES
 
     many = "s" * (told["conversations"] != 1)
-    table = Table(
-        title=f"{told['conversations']} conversation{many}, {told['model']}, window {told['window']:,}",
-        title_justify="left",
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    costs = _table(
+        f"{told['conversations']} conversation{many}, {told['model']}, window {told['window']:,}",
+        ("engine", "cost", "cached", "folds", "pause", "lost"),
     )
-    for column in ("engine", "cost", "cached", "folds", "pause", "tokens", "present", "context", "together", "lost"):
-        table.add_column(column, justify="left" if column == "engine" else "right", no_wrap=True)
+    needed = _table(
+        f"needed later: {max(one['needed']['n'] for one in told['engines'].values()):,} exact values",
+        ("engine", "tokens", "present", "context", "together", "reread"),
+    )
     for name, figures in told["engines"].items():
-        needed = figures["needed"]
-        table.add_row(name, *_cells(figures), *_needed(needed), _lost(figures["probes"]))
-        for baseline, beside in needed["beside"].items():
-            table.add_row(f"  {baseline} beside", "", "", "", "", *_needed(beside), "", style="dim")
-    Console(width=None if sys.stdout.isatty() else _WIDTH).print(table)
-    click.echo(f"needed later: {max(one['needed']['n'] for one in told['engines'].values()):,} exact values")
+        costs.add_row(name, *_cells(figures), _lost(figures["probes"]))
+        needed.add_row(name, *_needed(figures["needed"]), _reread(figures["reread"]))
+        for baseline, beside in figures["needed"]["beside"].items():
+            needed.add_row(f"  {baseline} beside", *_needed(beside), "", style="dim")
+    console.print(costs)
+    console.print(needed)
     for name, figures in told["engines"].items():
         if figures["overflows"]:
             over = f"{name}: {figures['overflows']:,} of {figures['requests']:,} requests do not fit the window"
@@ -218,6 +222,15 @@ def _print(told: dict[str, Any]) -> None:
         click.echo(f"leporello: skipped {skip}", err=True)
 
 
+def _table(title: str, columns: Iterable[str]) -> Table:
+    from rich.table import Table
+
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        table.add_column(column, justify="left" if column == "engine" else "right", no_wrap=True)
+    return table
+
+
 def _cells(figures: dict[str, Any]) -> list[str]:
     cost = "?" if figures["cost_usd"] is None else f"${figures['cost_usd']:.2f}"
     share = f"{figures['cache_hit_share']:.1%}" if figures["requests"] else ""
@@ -226,8 +239,20 @@ def _cells(figures: dict[str, Any]) -> list[str]:
 
 
 def _needed(needed: dict[str, Any]) -> list[str]:
-    shares = ["" if needed[key] is None else f"{needed[key]:.2f}" for key in ("present", "in_context", "together")]
+    shares = [_share(needed[key], needed["intervals"][key]) for key in ("present", "in_context", "together")]
     return [f"{needed['tokens']:,}" if needed["cuts"] else "", *shares]
+
+
+def _reread(reread: dict[str, Any]) -> str:
+    of = f" of {reread['used']:,}" if reread["used"] else ""
+    return _share(reread["unnecessary"], reread["interval"]) + of
+
+
+def _share(share: float | None, interval: list[float] | None) -> str:
+    """Write a share with its interval; one conversation has none."""
+    if share is None:
+        return ""
+    return f"{share:.2f} ({interval[0]:.2f}–{interval[1]:.2f})" if interval else f"{share:.2f}"
 
 
 def _lost(probes: dict[str, Any]) -> str:
