@@ -40,7 +40,7 @@ def main(argv: list[str] | None = None) -> int:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         folder.chmod(0o755)
-        addresses = {"SQLite": str(folder / "store.db"), "PostgreSQL": f"{_server(folder)}schema=b{uuid4().hex[:12]}"}
+        addresses = {"SQLite": str(folder / "store.db"), "PostgreSQL": f"{server(folder)}schema=b{uuid4().hex[:12]}"}
         stores: dict[str, Any] = {name: open_store(a) for name, a in addresses.items()}
         for store in stores.values():
             stack.callback(store.close)
@@ -52,7 +52,8 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-def _server(folder: Path) -> str:
+def server(folder: Path) -> str:
+    """Return the address of a PostgreSQL, to which a schema is added; started in a folder when none is given."""
     given = os.environ.get("LEPORELLO_TEST_POSTGRES")
     if given is None:
         with warnings.catch_warnings():

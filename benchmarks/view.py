@@ -1,10 +1,11 @@
-"""The page: the processor time of each of its views, for a short conversation and for a very long one.
+"""The page: what each of its views takes, for a short conversation and for a very long one, on both databases.
 
 The first page of a conversation takes at most 300 ms at 100,000 messages, a step of the slider 100 ms. Printed are the
-milliseconds of processor time (the median of several requests) in both, and the ratio of the two.
+milliseconds (the median of several requests) in both, and the ratio of the two: processor time on SQLite, wall time on
+PostgreSQL, which works in processes of its own.
 
     python -m benchmarks.view
-    python -m benchmarks.view --messages 20000
+    python -m benchmarks.view --messages 20000 --databases SQLite
 """
 
 from __future__ import annotations
@@ -16,18 +17,25 @@ import tempfile
 import time
 from contextlib import closing
 from pathlib import Path
+from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from starlette.testclient import TestClient
 
 from benchmarks.lcm_tools import build
+from benchmarks.postgres import server
 from leporello.gateway.keys import Keys
 from leporello.store import open_store
 from leporello.view.access import Access
 from leporello.view.app import Pages, create_app
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 SHORT, LONG = 1_000, 100_000
 PAGE, STEP = 300.0, 100.0  # milliseconds
 REQUESTS = 7
+CLOCKS: dict[str, Callable[[], float]] = {"SQLite": time.process_time, "PostgreSQL": time.perf_counter}
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -36,21 +44,27 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument(
         "--messages", type=int, default=LONG, metavar="N", help="the long conversation, default %(default)s"
     )
+    parser.add_argument("--databases", nargs="+", choices=CLOCKS, default=list(CLOCKS), help="default: both")
     arguments = parser.parse_args(argv)
-    with tempfile.TemporaryDirectory() as folder:
-        short = measured(Path(folder) / "short.db", SHORT)
-        long = measured(Path(folder) / "long.db", arguments.messages)
-    print(f"processor time of a page, {SHORT:,} and {arguments.messages:,} messages")
     met = True
-    for name, (took, bar) in long.items():
-        met = met and took <= bar
-        print(f"  {name:<28} {short[name][0]:8.2f} ms {took:8.2f} ms   × {took / short[name][0]:.1f}   bar {bar:g} ms")
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        for database in arguments.databases:
+            prefix = f"{server(folder)}schema=view_{uuid4().hex[:8]}_" if database == "PostgreSQL" else f"{folder}/"
+            short = measured(f"{prefix}short", SHORT, CLOCKS[database])
+            long = measured(f"{prefix}long", arguments.messages, CLOCKS[database])
+            print(f"a page on {database}, {SHORT:,} and {arguments.messages:,} messages")
+            for view, (took, bar) in long.items():
+                met = met and took <= bar
+                ratio = took / short[view][0]
+                print(f"  {view:<28} {short[view][0]:8.2f} ms {took:8.2f} ms   × {ratio:.1f}   bar {bar:g} ms")
     return int(not met)
 
 
-def measured(path: Path, length: int) -> dict[str, tuple[float, float]]:
+def measured(address: str, length: int, clock: Callable[[], float]) -> dict[str, tuple[float, float]]:
     """Return the milliseconds of every page about a conversation of this length, and what it may take."""
-    with closing(open_store(path)) as store:
+    with closing(open_store(address)) as store:
         top, leaf = build(store, "bench", length)
         rows = store.journal("bench", last=1)[0].number
         access = Access(keys=Keys({}), local=None)
@@ -72,15 +86,18 @@ def measured(path: Path, length: int) -> dict[str, tuple[float, float]]:
             "summaries": ("/view/dag?c=bench", PAGE),
             "artifacts": ("/view/artifacts?c=bench", PAGE),
         }
-        return {name: (_milliseconds(client, path, fragment=bar == STEP), bar) for name, (path, bar) in pages.items()}
+        return {
+            name: (_milliseconds(client, path, clock=clock, fragment=bar == STEP), bar)
+            for name, (path, bar) in pages.items()
+        }
 
 
-def _milliseconds(client: TestClient, path: str, *, fragment: bool) -> float:
+def _milliseconds(client: TestClient, path: str, *, clock: Callable[[], float], fragment: bool) -> float:
     took = []
     for _ in range(REQUESTS):
-        started = time.process_time()
+        started = clock()
         answer = client.get(path, headers={"hx-request": "true"} if fragment else {})
-        took.append(1000 * (time.process_time() - started))
+        took.append(1000 * (clock() - started))
         assert answer.status_code == 200, answer.text
     return statistics.median(took)
 

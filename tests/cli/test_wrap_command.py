@@ -16,6 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import httpx2
 import pytest
 
 from leporello.cli.wrap import _report
@@ -333,6 +334,17 @@ def test_a_signal_reaches_the_program_and_its_exit_code_comes_back(wrapped: Wrap
     assert wrapped.process.returncode == 7
     assert "ended after" in told_
     assert not wrapped.is_serving()
+
+
+def test_the_link_that_is_printed_opens_the_page_once(wrapped: Wrapped) -> None:
+    assert wrapped.process.stderr is not None
+    told = wrapped.process.stderr.readline() + wrapped.process.stderr.readline()
+    found = re.search(r"see the window, while it runs: (http://127\.0\.0\.1:(\d+)/view/enter\?token=\S+) ", told)
+    assert found, told
+    assert int(found[2]) == wrapped.port
+    page = httpx2.get(found[1], follow_redirects=False)
+    assert (page.status_code, page.headers["location"]) == (303, "/view")
+    assert httpx2.get(found[1], follow_redirects=False).status_code == 403
 
 
 def test_a_program_that_a_signal_ended_has_the_status_of_a_shell(wrapped: Wrapped) -> None:

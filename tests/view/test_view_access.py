@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import time
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from httpx2 import Response
+    from starlette.requests import Request
 
     from leporello.store import Store
 
@@ -111,6 +113,89 @@ def test_a_foreign_site_cannot_send_a_form(store: Store) -> None:
     for headers in ({"origin": "http://evil.example"}, {"sec-fetch-site": "cross-site"}, {"origin": "null"}):
         answer = client.post("/view/sign-in", data={"key": KEYS["ann"]}, headers=headers)
         assert (answer.status_code, answer.headers.get("set-cookie")) == (403, None)
+
+
+FOREIGN = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
+LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+
+class _SeesNoSites(Access):
+    """Planted: what a browser says about who asks is not looked at."""
+
+    def is_for_us(self, request: Request) -> bool:
+        return True
+
+
+def reached_by_a_foreign_site(store: Store, kind: type[Access] = Access) -> list[str]:
+    """Return what the page of another site can do behind its reader's back."""
+    found = []
+    client = served(store, kind=kind)
+    sign_in(client, "ann")
+    if client.post("/view/sign-out", headers={"sec-fetch-site": "cross-site"}).headers.get("set-cookie"):
+        found.append("sign-out")
+    local = client_of(store, access=kind(keys=Keys({}), local=None))
+    asked = [
+        FOREIGN,
+        {**FOREIGN, "sec-fetch-site": "same-site"},  # another port of this machine
+        {**LINK, "sec-fetch-dest": "iframe"},
+    ]
+    for place in ("/view/search?q=plan", "/view/window?c=talk&owner=ann"):
+        found += [f"{place} {headers}" for headers in asked if local.get(place, headers=headers).status_code != 403]
+    return found
+
+
+def test_a_foreign_site_loads_nothing_and_ends_no_sign_in(store: Store) -> None:
+    """Without keys no cookie tells who asks: the time that a search takes would tell a foreign page what is stored."""
+    assert reached_by_a_foreign_site(store) == []
+    assert len(reached_by_a_foreign_site(store, _SeesNoSites)) == 7
+    assert client_of(store).get("/view", headers=LINK).status_code == 200
+
+
+def test_a_sign_in_takes_no_cookie_from_outside(store: Store) -> None:
+    """A value that was set before, by somebody else, is not the one that a sign-in is known by."""
+    client = served(store)
+    known = "chosen-by-somebody-else"
+    name = sign_in(client, "ann").headers["set-cookie"].partition("=")[0]
+    client.cookies.clear()
+    client.cookies.set(name, known, path="/view")
+    assert client.get("/view").status_code == 303
+    given = sign_in(client, "ann").headers["set-cookie"]
+    assert known not in given
+    client.cookies.clear()
+    client.cookies.set(name, known, path="/view")
+    assert client.get("/view").status_code == 303
+
+
+@pytest.mark.parametrize("where", ["//evil.example", "https://evil.example/", "/\\evil.example", "%0d%0ax: y"])
+def test_no_redirect_leads_elsewhere(store: Store, where: str) -> None:
+    client = served(store)
+    for name in ("next", "to", "url", "return"):
+        assert client.get(f"/view/window?c=talk&{name}={where}").headers["location"] == "/view/sign-in"
+        answer = client.post(
+            f"/view/sign-in?{name}={where}",
+            data={"key": KEYS["ann"], name: where},
+            headers={"origin": "http://pages.example"},
+        )
+        assert (answer.status_code, answer.headers["location"]) == (303, "/view")
+        client.cookies.clear()
+    assert client.get(f"/view{where}").headers.get("location", "/view").startswith("/view")
+
+
+def test_every_key_is_compared_in_full_and_in_constant_time(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hashes are compared, of every known key, whatever was given; so the time tells nothing about a key."""
+    compared: list[tuple[str, str]] = []
+    real = hmac.compare_digest
+
+    def noted(given: str, known: str) -> bool:
+        compared.append((given, known))
+        return real(given, known)
+
+    monkeypatch.setattr("leporello.gateway.keys.hmac.compare_digest", noted)
+    for key in (KEYS["ann"], KEYS["ann"][:-1], "x"):
+        compared.clear()
+        served(store).post("/view/sign-in", data={"key": key}, headers={"origin": "http://pages.example"})
+        assert [known for _, known in compared] == [hashed(known) for known in KEYS.values()]
+        assert {given for given, _ in compared} == {hashed(key)}
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "0.0.0.0:80", ""])

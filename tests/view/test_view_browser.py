@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import threading
 from contextlib import closing
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +14,12 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 from tests.view.test_view_hostile import hostile_store
 
+from leporello.config import Config
 from leporello.gateway.keys import Keys, hashed, new_key
 from leporello.gateway.server import Server, bound
-from leporello.store import open_store
+from leporello.store import JournalRow, open_store
 from leporello.view.access import Access
+from leporello.view.actions import Actions
 from leporello.view.app import Pages, create_app
 from leporello.view.demo import CONVERSATION
 
@@ -41,7 +45,7 @@ PAGES = (
     "/time?at=38",
     "/cost",
     "/tree?first=1&second=3",
-    "/dag",
+    "/dag?node=n50",
     "/artifacts",
     "/node?id=n1",
     "/message?id=m41",
@@ -60,11 +64,11 @@ SERIOUS = """async only => {
 class Served:
     """The page on a port of this machine."""
 
-    def __init__(self, store: Store, access: Access) -> None:
+    def __init__(self, store: Store, access: Access, actions: Actions | None = None) -> None:
         self._listener = bound("127.0.0.1", 0)
         ready = threading.Event()
         self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._server = Server(create_app(Pages(store, access)), on_ready=lambda _: ready.set())
+        self._server = Server(create_app(Pages(store, access, actions=actions)), on_ready=lambda _: ready.set())
         self._thread = threading.Thread(target=self._server.run, args=[self._listener], daemon=True)
         self._thread.start()
         assert ready.wait(20)
@@ -163,13 +167,144 @@ def test_the_keyboard_is_enough(browser: Browser, served: str) -> None:
     for key, step in (("ArrowRight", "#37 Fold"), ("ArrowRight", "#38 Request"), ("ArrowLeft", "#37 Fold")):
         shown.keyboard.press(key)
         expect(shown.locator("#step h2")).to_have_text(step)
-        expect(shown.locator("#where")).to_have_text(f"{step.split()[0]} of 162")
+        expect(shown.locator("#where")).to_have_value(step.split()[0].removeprefix("#"))
     assert shown.url.endswith("at=37")
     shown.locator("#at").focus()
     shown.keyboard.press("ArrowRight")
     expect(shown.locator("#step h2")).to_have_text("#38 Request")
+    shown.locator("#where").fill("100")
+    shown.keyboard.press("Tab")
+    expect(shown.locator("#step h2")).to_have_text("#100 Request")
+    expect(shown.locator("#at")).to_have_value("100")
+    for key, step in (("Shift+ArrowLeft", "#86 Fold"), ("Shift+ArrowRight", "#107 Fold")):
+        shown.keyboard.press(key)
+        expect(shown.locator("#step h2")).to_have_text(step)
     assert heard == []
     shown.context.close()
+
+
+def test_three_questions_are_answered_within_a_few_clicks(browser: Browser, served: str) -> None:
+    """From the list: what happened at turn 40 and why, what the last fold cost, which file was read again after it."""
+    heard: list[str] = []
+    shown = opened(browser, heard, **LOOKS["light"])
+    shown.goto(f"{served}/view")
+    shown.get_by_role("link", name="Harbour: the nightly import").click()
+    shown.get_by_role("link", name="Time", exact=True).click()
+    shown.get_by_label("Step", exact=True).fill("40")
+    shown.keyboard.press("Enter")
+    step = shown.locator("#step")
+    expect(step).to_contain_text("#40 Request")
+    expect(step).to_contain_text("Two containers were assigned to berth B-17")
+    expect(step).to_contain_text("The allocator reads the free berths before it takes the advisory lock")
+    expect(step).to_contain_text("What changed since the step before: 12,315 → 15,261 tokens. Prefix kept: grew.")
+    shown.get_by_role("button", name="← Fold").click()
+    expect(step).to_contain_text("Fold #37: the window is filling; 76 → 30 messages")
+
+    shown.get_by_role("link", name="Cost", exact=True).click()
+    tile = shown.locator(".tile", has_text="The last of 6 folds cost")
+    expect(tile).to_contain_text("$0.03")
+    expect(tile.get_by_role("link", name="#150")).to_be_visible()
+    again = shown.get_by_role("row", name="scripts/build_image.sh #150")
+    expect(again).to_contain_text("#150")
+    expect(again).to_contain_text("no, the window still held all 2 values taken from it")
+    again.get_by_role("link", name="m310").click()
+    expect(shown.locator("pre.said")).to_contain_text("scripts/build_image.sh: part of harbour.")
+    assert heard == []
+    shown.context.close()
+
+
+def test_what_is_said_meanwhile_appears(browser: Browser) -> None:
+    """The list and an open conversation ask for news by themselves; the browser's clock is moved on, nobody waits."""
+    heard: list[str] = []
+    with closing(open_store(":memory:")) as store, closing(Served(store, Access(keys=Keys({}), local=None))) as page:
+        ids = store.append("first", [{"role": "user", "content": "the first question"}])
+        row = JournalRow(reason="request", keep=0, added=({"m": ids[0]},), report={"context_length": 1_000})
+        store.record_request("first", row)
+        shown = opened(browser, heard, **LOOKS["light"])
+        shown.clock.install()
+        shown.goto(f"{page.address}/view")
+        expect(shown.locator("a.title")).to_have_text(["the first question"])
+        store.append("second", [{"role": "user", "content": "the second question"}])
+        shown.clock.run_for(11_000)
+        expect(shown.locator("a.title")).to_have_count(2)
+        shown.get_by_role("link", name="the first question").click()
+        expect(shown.locator("details.entry")).to_have_count(1)
+        store.record_request("first", replace(row, keep=1, added=()))
+        shown.clock.run_for(11_000)
+        expect(shown.get_by_role("link", name="1 new step since this page was made")).to_be_visible()
+        shown.context.close()
+    assert heard == []
+
+
+def test_a_conversation_is_folded_pinned_and_deleted_by_hand(browser: Browser) -> None:
+    heard: list[str] = []
+    with closing(open_store(":memory:")) as store:
+        said: list[Any] = [
+            {"role": "user" if at % 2 == 0 else "assistant", "content": f"words {at} " + "of the harbour " * 60}
+            for at in range(60)
+        ]
+        ids = store.append("talk", [*said, {"role": "user", "content": "go on"}])
+        sent = tuple({"m": id_} for id_ in ids)
+        row = JournalRow(reason="request", keep=0, added=sent, report={"context_length": 8_000})  # type: ignore[arg-type]
+        store.record_request("talk", row)
+        actions = Actions(store=store, config=Config.coerce({}))
+        with closing(Served(store, Access(keys=Keys({}), local=None), actions)) as page:
+            shown = opened(browser, heard, **LOOKS["light"])
+            shown.goto(f"{page.address}/view/message?c=talk&id=m1")
+            shown.get_by_role("link", name="Pin…").click()
+            shown.get_by_role("button", name="Pin").click()
+            expect(shown.get_by_role("heading", name="Done")).to_be_visible()
+            assert store.pins("talk") == ("m1",)
+
+            shown.goto(f"{page.address}/view/window?c=talk")
+            shown.get_by_role("link", name="Fold now…").click()
+            shown.get_by_label("What to keep most of").fill("the harbour")
+            shown.get_by_role("button", name="Fold").click()
+            expect(shown.locator("main")).to_contain_text("folded:")
+            shown.get_by_role("link", name="Back to the conversation").click()
+            expect(shown.locator("details.stack").first).to_be_visible()
+
+            shown.get_by_role("link", name="Export…").click()
+            with shown.expect_download() as download:
+                shown.get_by_role("button", name="Download").click()
+            assert len(download.value.path().read_text("utf-8").splitlines()) > 61
+
+            shown.goto(f"{page.address}/view/act?c=talk&what=delete")
+            shown.get_by_role("button", name="Delete").click()
+            expect(shown.locator("main")).to_contain_text("deleted")
+            assert store.info("talk") is None
+            shown.context.close()
+    assert heard == []
+
+
+def test_a_page_of_another_site_gets_nothing(browser: Browser, served: str) -> None:
+    """Neither a picture, whose time would tell something, nor a frame, nor an answer: the browser says who asks."""
+    address = f"{served}/view/search?q=lock"
+    html = f'<!doctype html><img src="{address}"><iframe src="{address}"></iframe>'
+    html += f'<form action="{served}/view/sign-out" method="post"></form>'
+
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "text/html")
+            self.end_headers()
+            self.wfile.write(html.encode())
+
+    answered: list[tuple[str, int]] = []
+    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        page = browser.new_context().new_page()
+        page.on("response", lambda got: answered.append((got.url, got.status)))
+        page.goto(f"http://localhost:{server.server_port}/", wait_until="networkidle")
+        asked = "address => fetch(address, {mode: 'no-cors'}).then(() => 'answered', () => 'kept back')"
+        assert page.evaluate(asked, address) == "kept back"
+        page.evaluate("document.forms[0].submit()")
+        expect(page.locator("main")).to_contain_text("This address is not served here.")
+        page.context.close()
+        server.shutdown()
+    statuses = [status for one, status in answered if one.startswith(served)]
+    assert len(statuses) >= 4
+    assert {status for one, status in answered if one.startswith(f"{served}/view/s") and "static" not in one} == {403}
 
 
 def tab_to(shown: Page, wanted: str) -> None:

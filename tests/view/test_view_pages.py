@@ -6,20 +6,22 @@ import logging
 import re
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.fixtures.view import client_of, parsed
 
 from leporello.config import Config
-from leporello.proof.savings import savings_of
+from leporello.prices import cost_at, price_of
+from leporello.proof.savings import savings_by_row, savings_of
 from leporello.session import Session
 from leporello.store import FOLD, open_store
 from leporello.view import costs
 from leporello.view.actions import Actions
 from leporello.view.charts import stacked
 from leporello.view.demo import CONVERSATION
-from leporello.view.text import dollars, marked, number, preview, prose, short
+from leporello.view.text import dollars, marked, number, path_end, preview, prose, short
 from leporello.view.tree import mapped
 from leporello.view.windows import window_now
 
@@ -123,6 +125,35 @@ def test_a_request_after_a_fold_says_why_its_window_is_another(demo: Store, page
     assert "Fold #" not in quiet
 
 
+def test_a_request_tells_what_was_asked_and_what_was_answered(demo: Store, page: TestClient) -> None:
+    """The answer is what the branch holds behind the request; on the undone branch it is the one that was undone."""
+    told = seen(page, f"/view/time?c={CONVERSATION}&at=40")
+    assert "The user askedm44 Thanks. Two containers were assigned to berth B-17" in told
+    assert "The model answeredm83 Done. The allocator reads the free berths" in told
+    assert "What changed since the step before" in told
+    undone, again = demo.journal(CONVERSATION, reason="request", last=2)
+    assert "answeredm325 I tag 2.4.0" in seen(page, f"/view/time?c={CONVERSATION}&at={undone.number}")
+    assert "answeredm327 The release notes" in seen(page, f"/view/time?c={CONVERSATION}&at={again.number}")
+    fold = demo.journal(CONVERSATION, reason=FOLD)[0]
+    assert "The model answered" not in seen(page, f"/view/time?c={CONVERSATION}&at={fold.number}")
+
+
+def test_a_conversation_without_a_word_and_one_without_a_request_say_so() -> None:
+    with closing(open_store(":memory:")) as store:
+        store.append("begun", [{"role": "system", "content": "You are careful."}])
+        store.append("imported", [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "hello"}])
+        client = client_of(store)
+        for name in ("begun", "imported"):
+            for path in ("time", "cost"):
+                assert "Nothing of this conversation was sent" in seen(client, f"/view/{path}?c={name}")
+            assert "Nothing was folded" in seen(client, f"/view/dag?c={name}")
+            assert "Nothing is in the trail" in seen(client, f"/view/artifacts?c={name}")
+        assert "hello" in seen(client, "/view/window?c=imported")
+        assert "No conversation is like this" in seen(client, "/view?state=branched")
+        store.append("begun", [{"role": "user", "content": "hi"}])
+        assert "No conversation is like this" not in seen(client, "/view?state=open")
+
+
 def test_the_figures_of_the_cost_page_are_those_of_the_journal(demo: Store, page: TestClient) -> None:
     rows = demo.journal(CONVERSATION)
     requests = [row for row in rows if row.reason == "request"]
@@ -130,11 +161,20 @@ def test_the_figures_of_the_cost_page_are_those_of_the_journal(demo: Store, page
     assert len(run.points) == len(requests)
     assert run.total("cached") == sum(row.usage["cache_read_tokens"] for row in requests)
     assert run.cost_usd == pytest.approx(sum(row.cost_usd or 0 for row in rows))
-    assert [point.row.number for point in run.moves] == [fold.number + 1 for fold in run.folds]
+    assert {point.row.number for point in run.moves} == {fold.number + 1 for fold in run.folds}
+    assert run.other_moves == []
+    assert [(why, times) for why, times, _ in run.causes] == [("compaction", len(run.folds))]
     for point in run.points:
         assert abs(sum(point.parts.values()) - point.row.usage["prompt_tokens"]) <= 8
     told = seen(page, f"/view/cost?c={CONVERSATION}")
     assert f"Spent{dollars(run.cost_usd)}" in told
+    last = run.fold_costs[0]
+    behind = next(row for row in requests if row.number > last.row.number)
+    price = price_of(behind.report["model"], behind.report["provider"])
+    assert price is not None
+    cached = {**behind.usage, "cache_read_tokens": behind.usage["prompt_tokens"], "cache_write_tokens": 0}
+    assert last.cost_usd == pytest.approx((behind.cost_usd or 0) - cost_at(cached, price))
+    assert f"The last of {len(run.folds)} folds cost{dollars(last.cost_usd)}" in told
     assert page.get(f"/view/cost?c={CONVERSATION}").text.count("fold-dot") == 2 * len(run.folds)
 
 
@@ -142,7 +182,11 @@ def test_savings_and_files_read_again_stand_beside_the_costs(demo: Store, page: 
     told = seen(page, f"/view/cost/savings?c={CONVERSATION}", **FRAGMENT)
     saved = savings_of(demo, info_of(demo))
     assert f"Folding saved {dollars(saved.folding_saved_usd)}" in told
-    assert "src/harbour/webhooks/retry.py" in told
+    assert re.search(r"src/harbour/webhooks/retry\.py ?#86 ?m182 ?no, the window still held all 4 values", told)
+    total, places = costs.spending(savings_by_row(demo, info_of(demo)))
+    assert total == saved
+    assert places[-1].spent == pytest.approx(saved.cost_usd)
+    assert places[-1].unfolded == pytest.approx(saved.unfolded_usd)
 
 
 def test_forks_are_labelled(demo: Store, page: TestClient) -> None:
@@ -174,9 +218,26 @@ def test_regenerated_and_edited_turns_are_told_apart() -> None:
         }
 
 
+def overlapping(blocks: list[dict[str, str]]) -> list[tuple[str, str]]:
+    """Return the places of blocks that hide others."""
+    rows: dict[str, list[tuple[float, float]]] = {}
+    for one in blocks:
+        rows.setdefault(one["y"], []).append((float(one["x"]), float(one["x"]) + float(one["width"])))
+    pairs = [(y, *pair) for y, row in rows.items() for pair in pairwise(sorted(row))]
+    return [(y, f"{first} {second}") for y, first, second in pairs if first[1] > second[0] + 1]
+
+
 def test_every_summary_is_drawn_and_every_artifact_has_its_story(demo: Store, page: TestClient) -> None:
-    drawn = page.get(f"/view/dag?c={CONVERSATION}").text
-    assert drawn.count('class="block"') == len(demo.nodes(CONVERSATION)) > 40
+    drawn = parsed(page.get(f"/view/dag?c={CONVERSATION}&node=n50").text)
+    blocks = [values for tag, values in drawn.tags if tag == "rect" and "height" in values and "x" in values]
+    blocks = [values for values in blocks if float(values["height"]) > 20]
+    assert len(blocks) == len(demo.nodes(CONVERSATION)) > 40
+    window = window_now(demo, info_of(demo))
+    standing = [values for values in blocks if "standing" in values["class"]]
+    assert len(standing) == sum(len(entry.nodes) for entry in window.entries)
+    assert any(one.startswith("/view/node?") and one.endswith("id=n50") for one in drawn.addresses())
+    assert overlapping(blocks) == []
+    assert overlapping([*blocks, blocks[0]]) != []
     told = seen(page, f"/view/artifacts?c={CONVERSATION}&kind=error")
     assert "AssertionError: assert {'B-17': 2} == {'B-17': 1}" in told
     assert "CHANGELOG.md" in seen(page, f"/view/artifacts?c={CONVERSATION}&kind=file&q=CHANGELOG")
@@ -272,5 +333,8 @@ def test_texts_and_figures_are_written_for_people() -> None:
     assert preview("a  b\nc") == "a b c"
     assert preview("word " * 500, 20) == "word word word…"
     assert preview("w" * 500, 20) == "w" * 19 + "…"
+    assert path_end("src/a.py") == "src/a.py"
+    assert path_end("/home/ann/projects/harbour/src/berths/allocator.py", 30) == "…/src/berths/allocator.py"
+    assert path_end("x" * 50, 10) == "…" + "x" * 9
     assert prose("## Goal\n\n- one\ntwo") == [("head", "Goal"), ("item", "- one"), ("line", "two")]
     assert stacked([], [], ("a",), label="nothing") == ""

@@ -11,14 +11,11 @@ import httpx2
 import pytest
 from tests.fixtures.view import client_of, parsed
 
-from leporello.session import Session
 from leporello.session.entries import grouped
-from leporello.store import open_store
-from leporello.testing.demo_conversation import demo_conversation
 from leporello.testing.model_server import ModelServer
 from leporello.tokens import count_message
 from leporello.view import windows
-from leporello.view.demo import CONVERSATION, play
+from leporello.view.demo import CONVERSATION, demo_store
 from leporello.view.windows import difference, window_at
 
 if TYPE_CHECKING:
@@ -30,12 +27,13 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+CONVERSATIONS = (CONVERSATION, "harbour-webhooks")
+
 
 @pytest.fixture(scope="module", params=["lcm", "compressor"])
 def sent(request: Any) -> Iterator[tuple[Store, list[Any]]]:
-    """Play a part of the demonstration to the model server; return the store, and the messages of each request."""
-    story = demo_conversation().messages[:130]
-    with ModelServer() as server, httpx2.Client() as http, closing(open_store(":memory:")) as store:
+    """Play the demonstration to the model server; return the store, and the messages of each request."""
+    with ModelServer() as server, httpx2.Client() as http:
 
         def ask(made: dict[str, Any], answer: Any) -> Any:
             body = {"model": "gpt-5.5", **made}
@@ -46,30 +44,30 @@ def sent(request: Any) -> Iterator[tuple[Store, list[Any]]]:
             usage = {**received.json()["usage"], "completion_tokens": count_message(answer)}
             return {"id": "a", "choices": [{"message": answer, "finish_reason": "stop"}], "usage": usage}
 
-        options: dict[str, Any] = {"store": store, "engine": request.param, "llm": None, "config": {}}
-        with Session.open("c", model="gpt-5.5", provider="openai", context_length=20_000, **options) as session:
-            play(session, story, ask)
-        yield store, [received.body["messages"] for received in server.requests]
+        with closing(demo_store(engine=request.param, model="gpt-5.5", provider="openai", ask=ask)) as store:
+            yield store, [received.body["messages"] for received in server.requests]
 
 
-def untrue(client: TestClient, store: Store, received: list[Any]) -> list[int]:
+def untrue(client: TestClient, store: Store, received: list[Any]) -> list[tuple[str, int]]:
     """Return the requests whose raw JSON on the page is not, byte for byte, what the model server got."""
-    rows = store.journal("c", reason="request")
+    rows = [(key, row) for key in CONVERSATIONS for row in store.journal(key, reason="request")]
     assert len(rows) == len(received)
     wrong = []
-    for row, messages in zip(rows, received, strict=True):
-        shown = client.get("/view/raw", params={"c": "c", "at": row.number, "reveal": 1}).content
+    for (key, row), messages in zip(rows, received, strict=True):
+        shown = client.get("/view/raw", params={"c": key, "at": row.number, "reveal": 1}).content
         expected = json.dumps(messages, ensure_ascii=False, separators=(",", ":")).encode()
         if shown != expected:
-            wrong.append(row.number)
+            wrong.append((key, row.number))
     return wrong
 
 
 def test_the_raw_json_of_every_request_is_what_the_model_server_received(
     sent: tuple[Store, list[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of the whole demonstration: two conversations, their folds, a side question and a turn that was taken back."""
     store, received = sent
-    assert sum(row.reason == "fold" for row in store.journal("c")) >= 2
+    assert [sum(row.reason == "fold" for row in store.journal(key)) >= 2 for key in CONVERSATIONS] == [True, True]
+    assert len(received) > 150
     assert untrue(client_of(store), store, received) == []
 
     whole = windows.entries_of

@@ -27,11 +27,15 @@ _PATHS = ("file_path", "path", "filename", "file", "target_file")
 
 
 class Reread(NamedTuple):
-    """A file that was read again: how many values were taken from the result, and how many the window held."""
+    """A file that was read again: how many values were taken from the result, and how many the window held.
+
+    `result` is the place of what was read, among the messages.
+    """
 
     path: str
     taken: int
     held: int
+    result: int
 
     @property
     def unnecessary(self) -> bool:
@@ -53,7 +57,7 @@ def rereads(messages: Sequence[Message], at: int, window: Iterable[Message]) -> 
             if path in known and (result := _result(messages, place, call)) is not None:
                 known.discard(path)
                 taken = _taken(messages, at, result)
-                yield Reread(path, len(taken), sum(value in held for value in taken))
+                yield Reread(path, len(taken), sum(value in held for value in taken), result)
 
 
 def _read_path(call: ToolCall) -> str:

@@ -59,7 +59,13 @@ class Savings:
 
 def savings_of(store: TranscriptStore, info: ConversationInfo, *, since: float = 0.0, model: str = "") -> Savings:
     """Add up a conversation's journal from a time on; `model` prices rows that do not name theirs."""
-    total = Savings()
+    return sum((one for row, one in savings_by_row(store, info, model=model) if row.time >= since), Savings())
+
+
+def savings_by_row(
+    store: TranscriptStore, info: ConversationInfo, *, model: str = ""
+) -> Iterator[tuple[JournalRow, Savings]]:
+    """Yield the rows of the journal, each with its own tokens and dollars, and what they would have been."""
     before = 0
     for row, history in _unfolded(store, info):
         if row.usage:
@@ -68,9 +74,7 @@ def savings_of(store: TranscriptStore, info: ConversationInfo, *, since: float =
         else:
             paid = row.cost_usd or 0.0
             one = Savings(compactions=int(row.reason != "undo"), cost_usd=paid, uncached_usd=paid)
-        if row.time >= since:
-            total += one
-    return total
+        yield row, one
 
 
 def _unfolded(store: TranscriptStore, info: ConversationInfo) -> Iterator[tuple[JournalRow, int]]:

@@ -82,10 +82,14 @@ class Access:
     _lock: Lock = field(default_factory=Lock)
 
     def is_for_us(self, request: Request) -> bool:
-        """Tell whether a request may be meant for this page; without keys, only one that names this machine is."""
+        """Tell whether a request may be meant for this page; without keys, only one that names this machine is.
+
+        A page of another site may lead here by a link, and no more: it can neither send a form, nor load something from
+        here behind its reader's back, whose time or status would tell what is stored.
+        """
         if not self.keys and not from_this_machine(request.headers):
             return False
-        return request.method in ("GET", "HEAD") or _same_origin(request)
+        return _same_origin(request) or (request.method in ("GET", "HEAD") and _is_visit(request))
 
     def viewer(self, request: Request) -> Viewer | None:
         """Return who looks; None when they have to sign in."""
@@ -162,12 +166,17 @@ def is_token(viewer: Viewer, given: str) -> bool:
 
 
 def _same_origin(request: Request) -> bool:
-    """Tell whether a form was sent by a page of this address; browsers say so, and a page cannot hide it."""
+    """Tell whether a request was sent by a page of this address; browsers say so, and a page cannot hide it."""
     site = request.headers.get("sec-fetch-site")
     if site is not None and site not in ("same-origin", "none"):
         return False
     origin = request.headers.get("origin")
     return origin is None or _host(origin) == request.headers.get("host", "")
+
+
+def _is_visit(request: Request) -> bool:
+    """Tell whether a browser opens the page in a tab, from wherever."""
+    return request.headers.get("sec-fetch-mode") == "navigate" and request.headers.get("sec-fetch-dest") == "document"
 
 
 def _host(origin: str) -> str:

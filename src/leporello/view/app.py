@@ -18,13 +18,14 @@ from starlette.routing import Route
 from leporello.errors import LeporelloError, SessionError
 from leporello.lcm.artifacts import KINDS
 from leporello.messages.visible import one_line
+from leporello.proof.savings import savings_by_row
 from leporello.redact import logger
 from leporello.store import FOLD
 from leporello.view import access as access_, conversations, costs
 from leporello.view.charts import Mark, share_bar, stacked
 from leporello.view.dag import MOST as LAYER, drawn, layers
 from leporello.view.rendering import LABELS, Here, address, environment
-from leporello.view.text import clean, piece_of, said_in, wire_json
+from leporello.view.text import clean, dollars, piece_of, said_in, wire_json
 from leporello.view.tree import mapped, railway
 from leporello.view.windows import (
     PARTS,
@@ -35,6 +36,7 @@ from leporello.view.windows import (
     last_number,
     newest_request,
     row_at,
+    said_at,
     window_at,
     window_now,
 )
@@ -57,6 +59,7 @@ ARTIFACTS: Final = 200
 _LONGEST_FORM: Final = 64 * 1024
 _LONGEST_QUERY: Final = 1_000
 _MARKED_FOLDS: Final = 200
+_MOVES: Final = 12  # moved prefixes, or folds, that are shown before one asks for the others
 _DIGITS: Final = 12
 _STATIC: Final = Path(__file__).with_name("static")
 _FILES: Final = {
@@ -222,8 +225,10 @@ class Pages:
         return _secured(answer)
 
     async def _sign_out(self, request: Request) -> Response:
-        if self._access.is_for_us(request):
-            self._access.sign_out(request)
+        """End a sign-in; another site's page cannot end it."""
+        if not self._access.is_for_us(request):
+            return self.problem(ProblemError(HTTPStatus.FORBIDDEN, "This address is not served here."))
+        self._access.sign_out(request)
         answer = RedirectResponse(address("sign-in"), status_code=HTTPStatus.SEE_OTHER)
         self._access.set_cookie(request, answer, "")
         return _secured(answer)
@@ -284,10 +289,13 @@ class Pages:
     # the pages
 
     def _list(self, asked: PageRequest) -> Response:
-        state = asked.text("state") if asked.text("state") in ("open", "ended") else ""
-        page = conversations.listed(asked.store, asked.viewer.owner, number=asked.number("page", 1), state=state)
+        state = asked.text("state") if asked.text("state") in conversations.STATES else ""
+        sees_all = asked.viewer.owner is None
+        owner = (asked.text("owner") or None) if sees_all else asked.viewer.owner
+        page = conversations.listed(asked.store, owner, number=asked.number("page", 1), state=state)
         template = "_list.html" if asked.is_fragment else "list.html"
-        return self._page(template, viewer=asked.viewer, page=page, state=state)
+        kept = {"state": state, "owner": owner if sees_all else None}
+        return self._page(template, viewer=asked.viewer, page=page, kept=kept)
 
     def _search(self, asked: PageRequest) -> Response:
         query, key = asked.text("q").strip(), asked.text("c")
@@ -313,8 +321,6 @@ class Pages:
         info = asked.conversation()
         branch = asked.number("branch") or info.head
         window = window_now(asked.store, info, branch)
-        if not window.entries and not info.messages:
-            raise ProblemError(HTTPStatus.NOT_FOUND, "Nothing was said in this conversation yet.")
         return self._about(
             asked,
             info,
@@ -411,6 +417,7 @@ class Pages:
         window, earlier = window_at(asked.store, info, at), window_at(asked.store, info, against)
         changed = difference(earlier, window, folds_between(asked.store, info, min(at, against), max(at, against)))
         folded = [id_ for change in changed.of("folded") for id_ in change.entry.ids[:1]]
+        asks, answer = said_at(asked.store, info, row, window)
         return self._about(
             asked,
             info,
@@ -420,9 +427,11 @@ class Pages:
             last=last,
             row=row,
             window=window,
+            asks=asks,
+            answer=answer,
             changed=changed,
             leaves=asked.store.covering(folded[:ENTRIES], owner=info.owner),
-            folds=[] if asked.is_fragment else _folds(asked.store, info),
+            folds=[] if asked.is_fragment else [row.number for row in _folds(asked.store, info)],
             most=ENTRIES,
             words=_WORDS,
             bar=_bar(window),
@@ -479,21 +488,33 @@ class Pages:
             charged=charged,
             parts=PARTS,
             charges=costs.CHARGES,
-            total=conversations.cost_of(asked.store, info),
             newest=newest,
+            total=conversations.cost_of(asked.store, info),
+            shown=_MOVES,
             messages=asked.store.get([one.item for one in run.heaviest if one.item.startswith("m")], owner=info.owner),
         )
 
     def _savings(self, asked: PageRequest) -> Response:
         """Show what an unfolded history would have cost, and which files were read again after a fold."""
-        from leporello.proof.savings import savings_of
-
         info = asked.conversation()
         if info.messages + info.superseded > costs.MOST_MESSAGES:
             return self._about(asked, info, "_savings.html", saved=None, again=[], most=costs.MOST_MESSAGES)
-        saved = savings_of(asked.store, info)
+        saved, places = costs.spending(savings_by_row(asked.store, info))
+        here = Here(info, named=asked.viewer.owner is None)
+        chart = stacked(
+            [{"spent": one.spent, "saved": max(0.0, one.unfolded - one.spent)} for one in places],
+            [one.number for one in places],
+            ("spent", "saved"),
+            marks=[_fold_mark(fold, here) for fold in _folds(asked.store, info)],
+            label="Dollars spent so far, and what a history that was never folded would have cost beyond that",
+            height=190,
+            prefix="money",
+            written=dollars,
+        )
         again = costs.read_again(asked.store, info)
-        return self._about(asked, info, "_savings.html", saved=saved, again=again, most=costs.MOST_MESSAGES)
+        return self._about(
+            asked, info, "_savings.html", saved=saved, chart=chart, again=again, most=costs.MOST_MESSAGES
+        )
 
     def _tree(self, asked: PageRequest) -> Response:
         """Show the branches, and how the window of one differs from that of another."""
@@ -524,12 +545,23 @@ class Pages:
     def _dag(self, asked: PageRequest) -> Response:
         """Show the summaries by layers."""
         info = asked.conversation()
-        start = asked.number("from")
-        shown = layers(asked.store.nodes(info.key, owner=info.owner, branch=info.head), start)
+        start, opened = asked.number("from"), asked.text("node")
+        nodes = asked.store.nodes(info.key, owner=info.owner, branch=info.head)
+        shown = layers(nodes, start)
+        window = asked.store.window(info.key, owner=info.owner, branch=info.head)
+        standing = {item["n"] for item in window.items if "n" in item}
         here = Here(info, named=asked.viewer.owner is None)
         following = max((one.nodes[-1].last_seq + 1 for one in shown if len(one.nodes) == LAYER), default=0)
         return self._about(
-            asked, info, "dag.html", layers=shown, drawn=drawn(shown, here), start=start, following=following
+            asked,
+            info,
+            "dag.html",
+            layers=shown,
+            drawn=drawn(shown, here, standing=standing, opened=opened),
+            node=next((one for one in nodes if one.id == opened), None),
+            standing=len(standing),
+            start=start,
+            following=following,
         )
 
     def _artifacts(self, asked: PageRequest) -> Response:
@@ -637,7 +669,8 @@ def _page_of(window: ShownWindow, start: int) -> dict[str, Any]:
     heaviest = max((entry.tokens for entry in window.entries), default=1)
     entries = list(islice(window.entries, start, start + ENTRIES))
     following = start + ENTRIES
-    return {"entries": entries, "following": following if following < len(window.entries) else 0, "heaviest": heaviest}
+    following = following if following < len(window.entries) else 0
+    return {"entries": entries, "following": following, "heaviest": heaviest, "page_size": ENTRIES}
 
 
 def _bar(window: ShownWindow) -> Any:
@@ -657,9 +690,9 @@ def _folded_before(store: Store, info: ConversationInfo, window: ShownWindow, en
     return max((row.seq for row in store.get(shown, owner=info.owner).values()), default=info.messages)
 
 
-def _folds(store: Store, info: ConversationInfo) -> list[int]:
-    """Return the numbers of the newest folds."""
-    return [row.number for row in store.journal(info.key, owner=info.owner, reason=FOLD, last=_MARKED_FOLDS)]
+def _folds(store: Store, info: ConversationInfo) -> list[JournalRow]:
+    """Return the newest folds."""
+    return store.journal(info.key, owner=info.owner, reason=FOLD, last=_MARKED_FOLDS)
 
 
 def _before(store: Store, info: ConversationInfo, at: int, row: JournalRow | None) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from html import escape
+from math import ceil, floor, log10
 from typing import TYPE_CHECKING, Final
 
 from markupsafe import Markup
@@ -11,7 +12,7 @@ from markupsafe import Markup
 from leporello.view.text import short
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 WIDTH: Final = 960
 _LEFT, _RIGHT, _TOP, _BOTTOM = 54, 12, 16, 26
@@ -46,7 +47,7 @@ def share_bar(parts: Mapping[str, int], free: int, labels: Mapping[str, str]) ->
 
 
 def stacked(
-    points: Sequence[Mapping[str, int]],
+    points: Sequence[Mapping[str, float]],
     numbers: Sequence[int],
     parts: Sequence[str],
     *,
@@ -55,13 +56,16 @@ def stacked(
     label: str,
     height: int = 250,
     prefix: str = "part",
+    written: Callable[[float], str] = short,
 ) -> Markup:
-    """Return a stacked area: for each number the tokens of each part, with marks across it and a limit."""
+    """Return a stacked area: for each number the amount of each part, with marks across it and a limit.
+
+    `written` writes an amount on the axis.
+    """
     if not points:
         return Markup("")
-    sums = [sum(point[name] for name in parts) for point in points]
-    most = max([*sums, 1])
-    near = bool(limit) and limit <= 1.6 * most  # a limit far above the rest would flatten it
+    most = max(sum(point[name] for name in parts) for point in points) or 1.0
+    near = 0 < limit <= 1.6 * most  # a limit far above the rest would flatten it
     top: float = max(most, limit if near else 0)
     ticks = _ticks(top)
     top = max(top, ticks[-1])
@@ -73,8 +77,8 @@ def stacked(
     def up(tokens: float) -> float:
         return height - _BOTTOM - tokens / top * (height - _TOP - _BOTTOM)
 
-    drawn = [_grid(tick, up(tick)) for tick in ticks]
-    base = [0] * len(points)
+    drawn = [_grid(written(tick), up(tick)) for tick in ticks]
+    base = [0.0] * len(points)
     for name in parts:
         above = [low + point[name] for low, point in zip(base, points, strict=True)]
         if above != base:
@@ -107,17 +111,17 @@ def _places(first: int, last: int) -> list[int]:
     return sorted({first, last, *(first + (last - first) * step // 4 for step in (1, 2, 3))})
 
 
-def _grid(tick: float, y: float) -> str:
+def _grid(told: str, y: float) -> str:
     line = f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-    return f'{line}<text class="axis" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{short(tick)}</text>'
+    return f'{line}<text class="axis" x="{_LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{told}</text>'
 
 
 def _ticks(top: float) -> list[float]:
     """Return round numbers from 0 up to the first that is not below the top."""
     rough = top / _TICKS
-    size = 10 ** (len(str(int(rough))) - 1) if rough >= 1 else 1
+    size = 10.0 ** floor(log10(rough))
     step = next(size * one for one in _STEPS if size * one >= rough)
-    return [step * number for number in range(int(top // step) + 2) if step * (number - 1) < top]
+    return [step * number for number in range(ceil(top / step) + 1)]
 
 
 def _svg(

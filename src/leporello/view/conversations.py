@@ -9,16 +9,26 @@ from typing import TYPE_CHECKING, Final
 from leporello.errors import QueryError
 from leporello.messages import text_of
 from leporello.messages.visible import one_line
+from leporello.store import FOLD
 from leporello.view.text import marked, preview
 from leporello.view.windows import newest_request
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leporello.store import ConversationInfo, Hit, Store
 
 PAGE: Final = 25
 REASONS: Final = ("request", "fold", "lcm_expand_query")
 """Rows of the journal that may have a price."""
 HITS: Final = 20
+STATES: Final[dict[str, Callable[[ConversationInfo], bool]]] = {
+    "": lambda _: True,
+    "open": lambda info: not info.ended,
+    "ended": lambda info: bool(info.ended),
+    "branched": lambda info: info.branches > 1,
+}
+"""The filters of the list."""
 _LOOKED_AT: Final = 8  # messages at the beginning that are searched for the first request
 _TITLE: Final = 90
 _MOST_OWNERS: Final = 50
@@ -33,11 +43,12 @@ class ListedConversation:
     cost_usd: float | None
     engine: str
     model: str
+    folded: bool
 
     @property
     def state(self) -> str:
         """Whether it goes on, was ended, and whether it is folded."""
-        return ("ended" if self.info.ended else "open") + (", folded" if self.info.nodes else "")
+        return ("ended" if self.info.ended else "open") + (", folded" if self.folded else "")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,10 +62,8 @@ class ListPage:
 
 
 def listed(store: Store, owner: str | None, *, number: int = 1, state: str = "") -> ListPage:
-    """Return a page of conversations, the newest first; `state` is "open", "ended" or "" for both."""
-    infos = list(store.conversations(owner=owner))
-    if state:
-        infos = [info for info in infos if bool(info.ended) == (state == "ended")]
+    """Return a page of conversations, the newest first; `state` is one of STATES."""
+    infos = [info for info in store.conversations(owner=owner) if STATES[state](info)]
     pages = max(1, -(-len(infos) // PAGE))
     number = min(max(1, number), pages)
     shown = infos[(number - 1) * PAGE : number * PAGE]
@@ -87,6 +96,7 @@ def _listed(store: Store, info: ConversationInfo) -> ListedConversation:
         cost_usd=cost_of(store, info),
         engine=one_line(str(report.get("engine") or ("lcm" if info.nodes else ""))),
         model=one_line(str(report.get("model") or "")),
+        folded=bool(info.nodes or store.journal(info.key, owner=info.owner, reason=FOLD, last=1)),
     )
 
 

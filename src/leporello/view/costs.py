@@ -10,12 +10,13 @@ from leporello.messages import text_of
 from leporello.messages.fixed import CLEARED_OUTPUT, FIXED_TEXTS, is_cleared
 from leporello.prices import cost_at, price_of
 from leporello.proof.reread import Reread, rereads
+from leporello.proof.savings import Savings
 from leporello.store import FOLD
 from leporello.tokens import count_message
 from leporello.view.windows import PARTS, window_at
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from leporello.prices import Price
     from leporello.store import ConversationInfo, JournalRow, Store, Stored, WindowItem
@@ -44,6 +45,36 @@ class RequestCost:
     def moved(self) -> bool:
         """Whether something changed that the provider's cache held."""
         return str(self.row.report.get("prefix", NOT_MOVED[0])) not in NOT_MOVED
+
+
+@dataclass(frozen=True, kw_only=True)
+class FoldCost:
+    """A fold, and the next request of its branch, which was sent with a prefix that no cache held."""
+
+    row: JournalRow
+    after: RequestCost | None
+
+    @property
+    def tokens_before(self) -> int:
+        """The tokens of the window that was folded."""
+        return _count(self.row.report, "tokens_before")
+
+    @property
+    def tokens_after(self) -> int:
+        """The tokens of the window that it became."""
+        return _count(self.row.report, "tokens_after")
+
+    @property
+    def sent_anew(self) -> int:
+        """The tokens of the next request that were not read from the cache."""
+        return self.after.charges["written"] + self.after.charges["fresh"] if self.after else 0
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What the summaries cost, and the next request more than from the cache; None when that is not known yet."""
+        if self.after is None or self.after.missed_usd is None:
+            return None
+        return (self.row.cost_usd or 0.0) + self.after.missed_usd
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,8 +116,32 @@ class Course:
 
     @property
     def moves(self) -> list[RequestCost]:
-        """The requests whose prefix moved."""
-        return [point for point in self.points if point.moved]
+        """The requests whose prefix moved, the dearest first."""
+        moved = [point for point in self.points if point.moved]
+        return sorted(moved, key=lambda one: (-(one.missed_usd or 0.0), -_count(one.row.report, "tokens_lost")))
+
+    @property
+    def causes(self) -> list[tuple[str, int, float]]:
+        """Why prefixes moved: each reason with how often, and what that cost, the dearest first."""
+        found: dict[str, list[float]] = {}
+        for point in self.moves:
+            found.setdefault(str(point.row.report.get("prefix", "")), []).append(point.missed_usd or 0.0)
+        return sorted(((why, len(costs), sum(costs)) for why, costs in found.items()), key=lambda one: -one[2])
+
+    @property
+    def fold_costs(self) -> list[FoldCost]:
+        """Every fold with what it cost, the newest first."""
+        return [FoldCost(row=fold, after=self._after(fold)) for fold in reversed(self.folds)]
+
+    @property
+    def other_moves(self) -> list[RequestCost]:
+        """The requests whose prefix moved although nothing was folded before them."""
+        folded = {one.after.row.number for one in self.fold_costs if one.after}
+        return [point for point in self.moves if point.row.number not in folded]
+
+    def _after(self, fold: JournalRow) -> RequestCost | None:
+        later = (one for one in self.points if one.row.number > fold.number and one.row.branch == fold.branch)
+        return next(later, None)
 
     @property
     def cached_share(self) -> float:
@@ -234,11 +289,31 @@ def _heaviest(
 
 
 @dataclass(frozen=True, kw_only=True)
+class Spending:
+    """The dollars of a conversation up to a row of the journal, and what they would be had it never been folded."""
+
+    number: int
+    spent: float
+    unfolded: float
+
+
+def spending(rows: Iterable[tuple[JournalRow, Savings]]) -> tuple[Savings, list[Spending]]:
+    """Add up the rows of a journal; return the sum, and at most as many places on the way as a chart can show."""
+    total, places = Savings(), list[Spending]()
+    for row, one in rows:
+        total += one
+        places.append(Spending(number=row.number, spent=total.cost_usd, unfolded=total.unfolded_usd))
+    every = -(-len(places) // ROWS) or 1
+    return total, places[:-1:every] + places[-1:]
+
+
+@dataclass(frozen=True, kw_only=True)
 class ReadAgain:
-    """A file that was read again after a fold."""
+    """A file that was read again after a fold, and the message that holds what was read."""
 
     fold: int
     file: Reread
+    message: str
 
 
 def read_again(store: Store, info: ConversationInfo) -> list[ReadAgain]:
@@ -252,7 +327,8 @@ def read_again(store: Store, info: ConversationInfo) -> list[ReadAgain]:
         known = [places[id_] for entry in window.entries for id_ in entry.ids if id_ in places]
         if known:
             shown = [entry.message for entry in window.entries]
-            found += [ReadAgain(fold=fold.number, file=one) for one in rereads(messages, max(known) + 1, shown)]
+            files = rereads(messages, max(known) + 1, shown)
+            found += [ReadAgain(fold=fold.number, file=one, message=rows[one.result].id) for one in files]
     return found[::-1]
 
 

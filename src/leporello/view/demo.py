@@ -59,41 +59,41 @@ class Clock:
         return self.now
 
 
-def demo_store(*, engine: str = "lcm") -> Store:
-    """Return a store in memory with the demonstration conversation, two side branches and one that was taken back."""
+def demo_store(
+    *, engine: str = "lcm", model: str = MODEL, provider: str = "anthropic", ask: Ask | None = None
+) -> Store:
+    """Return a store in memory with the demonstration: two conversations, a side question, and a turn taken back.
+
+    `ask` sends a request and returns the answer that the story has; without it a provider is simulated.
+    """
     clock = Clock()
     store = open_store(":memory:", clock=clock)
-    provider = SimulatedProvider(clock)
+    ask = ask or SimulatedProvider(clock).ask
     story = demo_conversation().messages
-    options: dict[str, Any] = {"config": {}, "store": store, "engine": engine, "llm": None, "context_length": WINDOW}
-    with Session.open(CONVERSATION, model=MODEL, provider="anthropic", **options) as session:
+    options: dict[str, Any] = {"config": {}, "store": store, "model": model, "provider": provider, "llm": None}
+    with Session.open(CONVERSATION, engine=engine, context_length=WINDOW, **options) as session:
         middle = _second_task(story)
-        play(session, story[:middle], provider.ask, clock)
-        _ask_aside(session, "Suggest a short title for this conversation.", "Harbour: import and berth fixes", provider)
-        play(session, story[middle:-1], provider.ask, clock)
+        play(session, story[:middle], ask, clock)
+        _ask_aside(session, "Suggest a short title for this conversation.", "Harbour: import and berth fixes", ask)
+        play(session, story[middle:-1], ask, clock)
         session.add(story[-1])
         clock.now += _STEP
-        session.record(provider.ask(session.request(TOOLS), _said("I tag 2.4.0 and write the release notes.")))
+        session.record(ask(session.request(TOOLS), _said("I tag 2.4.0 and write the release notes.")))
         session.undo()
         session.add(story[-1])
-        session.record(provider.ask(session.request(TOOLS), _said("The release notes for 2.4.0 are in CHANGELOG.md.")))
+        session.record(ask(session.request(TOOLS), _said("The release notes for 2.4.0 are in CHANGELOG.md.")))
     store.ensure(CONVERSATION, title="Harbour: the nightly import and other repairs")
-    _second_conversation(store, story, provider, clock)
+    _second_conversation(story, ask, clock, **options)
     return store
 
 
-def _second_conversation(store: Store, story: Sequence[Message], provider: SimulatedProvider, clock: Clock) -> None:
+def _second_conversation(story: Sequence[Message], ask: Ask, clock: Clock, *, store: Store, **options: Any) -> None:
     """Add a shorter conversation under the default engine, which waits for an answer."""
-    options: dict[str, Any] = {
-        "config": {},
-        "store": store,
-        "engine": "compressor",
-        "llm": None,
-        "context_length": 24_000,
-    }
-    with Session.open("harbour-webhooks", model=MODEL, provider="anthropic", **options) as session:
+    with Session.open(
+        "harbour-webhooks", store=store, engine="compressor", context_length=24_000, **options
+    ) as session:
         users = [at for at, message in enumerate(story) if role_of(message) == "user"]
-        play(session, [story[0], *story[users[4] : users[6]]], provider.ask, clock)
+        play(session, [story[0], *story[users[4] : users[6]]], ask, clock)
     clock.now += _STEP
     store.append("harbour-webhooks", [{"role": "user", "content": "And is the Idempotency-Key sent on retries too?"}])
 
@@ -114,11 +114,11 @@ def _second_task(story: Sequence[Message]) -> int:
     return [at for at, message in enumerate(story) if role_of(message) == "user"][1]
 
 
-def _ask_aside(session: Session, question: str, answer: str, provider: SimulatedProvider) -> None:
+def _ask_aside(session: Session, question: str, answer: str, ask: Ask) -> None:
     """Ask something on a branch that the conversation does not go on from."""
     with session.fork(head=False) as aside:
         aside.add({"role": "user", "content": question})
-        aside.record(provider.ask(aside.request(TOOLS), _said(answer)))
+        aside.record(ask(aside.request(TOOLS), _said(answer)))
 
 
 def _said(text: str) -> Message:

@@ -23,6 +23,8 @@ LABELS: Final = {
     "cached": "Read from the cache",
     "written": "Written to the cache",
     "fresh": "Fresh",
+    "spent": "Spent",
+    "saved": "Saved by folding",
 }
 """What the parts of a window and the charges are called."""
 
@@ -67,6 +69,7 @@ def environment() -> Environment:
         one_line=one_line,
         brief=text.brief,
         preview=text.preview,
+        path_end=text.path_end,
         prose=text.prose,
         tool_names=text.tool_names,
     )

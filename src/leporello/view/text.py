@@ -69,6 +69,16 @@ def preview(text: str, length: int = _PREVIEW) -> str:
     return (cut[:last] if last > max(0, length - _LONGEST_WORD) else cut).rstrip() + "…"
 
 
+def path_end(text: str, length: int = 72) -> str:
+    """Return a path on one line, without secrets; of a long one the end, which tells files apart."""
+    words = clean(text)
+    if len(words) <= length:
+        return words
+    end = words[1 - length :]
+    slash = end.find("/")
+    return "…" + (end[slash:] if 0 <= slash < length // 2 else end)
+
+
 def said_in(message: Mapping[str, Any]) -> str:
     """Return everything that a message says as one text: its words, its thinking, its calls, and what else it holds."""
     return "\n\n".join(_sayings(message))

@@ -132,12 +132,15 @@ def railway(branches: Sequence[MappedBranch], here: Here) -> Markup:
         name = f"{one.info.id} · {one.why}{', the head' if one.info.head else ''}"
         anchor, at = ("start", label) if label <= _LABEL else ("end", begin - 6)
         lines.append(f'<path class="line{mark}" d="{path}"/>')
+        leads = here("window", branch=one.info.id)
+        if parent is not None:  # what it has that the branch it left has not
+            leads = here("tree", first=parent, second=one.info.id) + "#compare"
         stops.append(
-            f'<a href="{escape(here("window", branch=one.info.id))}">'
+            f'<a href="{escape(leads)}">'
             f'<circle class="stop{mark}" cx="{end:.1f}" cy="{own}" r="7"/>'
             f'<text class="name" x="{at:.1f}" y="{own - 12:.1f}" text-anchor="{anchor}">{escape(name)}</text></a>'
         )
-    height = _TOP + len(branches) * _LANE
+    height = _TOP + (len(branches) - 1) * _LANE + 14
     return Markup(  # noqa: S704 - every text in it is escaped above
         f'<svg class="rail" viewBox="0 0 {_WIDTH} {height}" role="group" aria-label="Branches">'
         f"{''.join(lines)}{''.join(stops)}</svg>"

@@ -120,6 +120,22 @@ def row_at(store: Store, info: ConversationInfo, number: int) -> JournalRow | No
     return rows[0] if rows else None
 
 
+def said_at(
+    store: Store, info: ConversationInfo, row: JournalRow | None, window: ShownWindow
+) -> tuple[WindowEntry | None, Stored | None]:
+    """Return what the user last said before a request, and what the model answered; None for what is not there."""
+    if row is None or row.reason != "request":
+        return None, None
+    asked = next((one for one in reversed(window.entries) if one.role == "user" and one.part != "summary"), None)
+    newest = next((one.ids[-1] for one in reversed(window.entries) if one.ids), "")
+    tip = store.get([newest], owner=info.owner).get(newest)
+    if tip is None:
+        return asked, None
+    later = store.messages(info.key, owner=info.owner, branch=row.branch, first=tip.seq + 1)
+    answer = next((one for one in islice(later, 1) if one.role == "assistant"), None)
+    return asked, answer
+
+
 def last_number(store: Store, info: ConversationInfo) -> int:
     """Return the number of the newest row of the journal, 0 when it is empty."""
     rows = store.journal(info.key, owner=info.owner, last=1)
