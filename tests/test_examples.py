@@ -28,6 +28,7 @@ def test_no_example_is_forgotten() -> None:
         "agent_with_own_tool.py",
         "branches.py",
         "gateway_bot.py",
+        "mcp_client.py",
         "own_loop.py",
         "session_anthropic.py",
         "session_async.py",
@@ -107,3 +108,10 @@ def test_a_forked_conversation_copies_nothing_and_is_not_folded_again() -> None:
         "  branch 4, from 1 behind m67: 68 messages, head: Ada is on duty.",
         "73 messages stored, 0 more compactions",
     ]
+
+
+def test_an_mcp_client_finds_what_was_said() -> None:
+    lines = run("mcp_client.py").splitlines()
+    assert lines[0] == "tools: lcm_grep, lcm_describe, lcm_expand, lcm_expand_query, lcm_artifacts, lcm_status"
+    assert lines[1].startswith("found: m")
+    assert lines[2] == "said: The spare lamp hangs at hook Q-17."

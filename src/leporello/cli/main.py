@@ -25,6 +25,8 @@ COMMANDS = {
     "expand": "Print the original messages under a node, word for word.",
     "gc": "Delete what is older than you want to keep it; shows it first.",
     "grep": "Search every stored message, folded or not.",
+    "hermes": "Use our engines inside of Hermes Agent.",
+    "mcp": "Let MCP clients search and unfold a stored conversation.",
     "plugins": "Choose, list, create and check context engines.",
     "replay": "Drive context policies through transcripts: cost, what is kept, what is lost.",
     "serve": "Serve conversations over HTTP, to clients in any language.",

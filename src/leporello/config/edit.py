@@ -94,6 +94,30 @@ def _may_be_foreign(path: str | os.PathLike[str] | None) -> bool:
     return bool(others or config.plugins.enabled) or LOSSLESS in (*mine, *config.engine_blocks())
 
 
+def with_key(text: str, file: Path, key: str, value: Any) -> str:
+    """Return the text of any YAML file with a value put in; comments and layout stay."""
+    location = split_key(key)
+    return _edited(
+        text,
+        file,
+        key,
+        layout=lambda old, root: with_value(old, root, location, value),
+        meaning=lambda values: _with(values, location, value),
+    )
+
+
+def without_key(text: str, file: Path, key: str) -> str:
+    """Return the text of any YAML file without a key that it has; comments and layout stay."""
+    location = split_key(key)
+    return _edited(
+        text,
+        file,
+        key,
+        layout=lambda old, root: without(old, root, location),
+        meaning=lambda values: _without(values, location),
+    )
+
+
 def _change(
     path: str | os.PathLike[str] | None,
     key: str,
@@ -101,11 +125,25 @@ def _change(
     layout: Callable[[str, Node | None], str],
     meaning: Callable[[dict[Any, Any]], dict[Any, Any]],
 ) -> None:
-    """Change the text, make sure that it says what it should and nothing else, and write it."""
+    """Change the text of our configuration, make sure that it can be used, and write it."""
     file = _file(path)
-    location = split_key(key)
     old = read_text(file) or ""
     body = old.removeprefix(BYTE_ORDER_MARK)
+    new = _edited(body, file, key, layout=layout, meaning=meaning)
+    _raise_problems(new, file, key)
+    write_atomically(file, old.removesuffix(body) + new)
+
+
+def _edited(
+    body: str,
+    file: Path,
+    key: str,
+    *,
+    layout: Callable[[str, Node | None], str],
+    meaning: Callable[[dict[Any, Any]], dict[Any, Any]],
+) -> str:
+    """Return the changed text, when it says what it should and nothing else."""
+    location = split_key(key)
     before = parse(body, file=file)
     wanted = meaning(before.values)
     try:
@@ -119,8 +157,7 @@ def _change(
         raise ConfigError(
             "the file's layout is too unusual for this command.", file=file, line=line, key=key, hint=hint
         )
-    _raise_problems(new, file, key)
-    write_atomically(file, old.removesuffix(body) + new)
+    return new
 
 
 def _raise_problems(text: str, file: Path, key: str) -> None:

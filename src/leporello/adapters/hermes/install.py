@@ -1,0 +1,158 @@
+"""Puts the plugin into a Hermes home, and takes out exactly what was put in.
+
+The plugin is a folder with two files. Two keys of the home's config.yaml choose it: `context.engine`, and its name in
+`plugins.enabled`. A third file in the folder notes what these keys said before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import TYPE_CHECKING, Any, Final
+
+import leporello
+from leporello.adapters.hermes.engine import NAME, STORE
+from leporello.config.edit import with_key, without_key, write_atomically
+from leporello.config.source import parse
+from leporello.errors import ConfigError
+
+if TYPE_CHECKING:
+    from leporello.adapters.hermes.engine import EngineName
+
+ENGINE_KEY: Final = "context.engine"
+ENABLED_KEY: Final = "plugins.enabled"
+_NOTE: Final = "installed.json"
+_TEMPLATES: Final = {"plugin.yaml": "plugin.yaml.txt", "__init__.py": "plugin.py.txt"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is going to be done in a Hermes home.
+
+    lines     what it comes to, for people
+    write     the files to write, with their texts
+    remove    the files to remove
+    """
+
+    home: Path
+    lines: tuple[str, ...]
+    write: dict[Path, str] = field(default_factory=dict)
+    remove: tuple[Path, ...] = ()
+
+    def carry_out(self) -> None:
+        """Do it; config.yaml comes last, so that nothing is chosen before it is there."""
+        for file, text in self.write.items():
+            write_atomically(file, text)
+        for file in self.remove:
+            file.unlink(missing_ok=True)
+        folder = plugin_folder(self.home)
+        if self.remove and folder.is_dir():
+            shutil.rmtree(folder / "__pycache__", ignore_errors=True)
+            if not any(folder.iterdir()):
+                folder.rmdir()
+
+
+def hermes_home(named: Path | None = None) -> Path:
+    """Return the Hermes home that is meant: the named one, $HERMES_HOME, or ~/.hermes; it must be there."""
+    home = (named or Path(os.environ.get("HERMES_HOME") or "~/.hermes")).expanduser().absolute()
+    if not home.is_dir():
+        raise ConfigError("there is no such Hermes home.", file=home, hint="Run `hermes` once, or name it with --home.")
+    return home
+
+
+def plugin_folder(home: Path) -> Path:
+    """Return where the plugin lies."""
+    return home / "plugins" / NAME
+
+
+def plan_install(home: Path, engine: EngineName) -> Plan:
+    """Return what has to be written so that Hermes Agent uses an engine of ours."""
+    folder, config = plugin_folder(home), home / "config.yaml"
+    note = _note(folder)
+    if folder.exists() and note is None and any(folder.iterdir()):
+        raise ConfigError("another plugin has this folder.", file=folder, hint="Move it away first.")
+    texts = {folder / name: _text(template, engine) for name, template in _TEMPLATES.items()}
+    text = _read(config)
+    before = _value(text, config, ENGINE_KEY)
+    enabled = _value(text, config, ENABLED_KEY)
+    if enabled is not None and not isinstance(enabled, list):
+        raise ConfigError("this is not a list.", file=config, key=ENABLED_KEY)
+    note = note or {"engine": before, "enabled": enabled}
+    texts[folder / _NOTE] = json.dumps(note, indent=2) + "\n"
+    lines = [f"write  {file.relative_to(home)}" for file in texts]
+    changed = text
+    if before != NAME:
+        changed = with_key(changed, config, ENGINE_KEY, NAME)
+        lines.append(f"set    config.yaml: {ENGINE_KEY}: {NAME}   (now: {before or 'not set'})")
+    if NAME not in (enabled or []):
+        changed = with_key(changed, config, ENABLED_KEY, [*(enabled or []), NAME])
+        lines.append(f"set    config.yaml: {ENABLED_KEY}: + {NAME}")
+    if changed != text:
+        texts[config] = changed
+    lines.append(f"Conversations are stored in {STORE}, beside config.yaml, from the first message on.")
+    return Plan(home=home, lines=tuple(lines), write=texts)
+
+
+def plan_uninstall(home: Path) -> Plan:
+    """Return what has to be removed and set back; what is stored, and files of others, stay."""
+    folder, config = plugin_folder(home), home / "config.yaml"
+    note = _note(folder)
+    if note is None:
+        raise ConfigError("Leporello is not installed in this Hermes home.", file=home)
+    removed = tuple(file for name in (*_TEMPLATES, _NOTE) if (file := folder / name).exists())
+    lines = [f"remove {file.relative_to(home)}" for file in removed]
+    text = _read(config)
+    changed = text
+    if _value(text, config, ENGINE_KEY) == NAME:
+        changed = _set_back(changed, config, ENGINE_KEY, note["engine"])
+        lines.append(f"set    config.yaml: {ENGINE_KEY}: {note['engine'] or 'not set'}")
+    enabled = _value(text, config, ENABLED_KEY)
+    if isinstance(enabled, list) and NAME in enabled and NAME not in (note["enabled"] or []):
+        left = [name for name in enabled if name != NAME]
+        changed = _set_back(changed, config, ENABLED_KEY, left if left or note["enabled"] is not None else None)
+        lines.append(f"set    config.yaml: {ENABLED_KEY}: - {NAME}")
+    if (home / STORE).exists():
+        lines.append(f"{STORE} stays: `leporello sessions list --store {home / STORE}` shows what is in it.")
+    return Plan(home=home, lines=tuple(lines), write={config: changed} if changed != text else {}, remove=removed)
+
+
+def _set_back(text: str, file: Path, key: str, value: Any) -> str:
+    """Return the text with a key as it was; None: it was not there."""
+    return without_key(text, file, key) if value is None else with_key(text, file, key, value)
+
+
+def _text(template: str, engine: str) -> str:
+    found = files("leporello.adapters.hermes").joinpath(template).read_text("utf-8")
+    return Template(found).substitute(version=leporello.__version__, engine=engine)
+
+
+def _note(folder: Path) -> dict[str, Any] | None:
+    """Return what was noted when the plugin was installed; None when it was not."""
+    try:
+        noted = json.loads((folder / _NOTE).read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise ConfigError(f"it cannot be read ({error}).", file=folder / _NOTE) from error
+    return {"engine": noted.get("engine"), "enabled": noted.get("enabled")}
+
+
+def _read(config: Path) -> str:
+    try:
+        return config.read_text("utf-8")
+    except FileNotFoundError:
+        return ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f"it cannot be read ({error}).", file=config) from error
+
+
+def _value(text: str, file: Path, key: str) -> Any:
+    value: Any = parse(text, file=file).values
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
