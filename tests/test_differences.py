@@ -33,10 +33,11 @@ from leporello.plugins import PluginContext, hermes
 from leporello.session import hygiene
 from leporello.session.folding import SAFETY_SHARE
 from leporello.summary import Summariser
+from leporello.summary.extract.name_list import MOST_NAMES, names_of
 from leporello.summary.masking import masked_stop
 from leporello.summary.placement import is_marked, strip_summary
 from leporello.testing import ContractSuite, check_engine
-from leporello.tokens import count_messages
+from leporello.tokens import count_messages, count_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -333,6 +334,17 @@ def masked_zone(home: Path) -> None:
 
 
 @check
+def name_list(home: Path) -> None:
+    messages = work(60)
+    documented = quiet(config={"masked_zone": 0}).compress(messages)
+    default = quiet().compress(messages)
+    assert not any(names_of(text_of(message)) for message in documented)
+    (listed,) = [found for message in default if (found := names_of(text_of(message)))]
+    assert re.search(r"PORT-00\d\d", listed)
+    assert count_text(listed) <= WINDOW // 2 * MOST_NAMES
+
+
+@check
 def summariser_window(home: Path) -> None:
     llm = ScriptedLLM(GOOD, context_length=4_000)
     engine = quiet(llm=llm)
@@ -431,3 +443,9 @@ def test_planted_behaviour_that_is_not_the_stated_one_is_caught(
     monkeypatch.setattr(budgets, "SUMMARY_SHARE", 0.30)
     with pytest.raises(AssertionError):
         CHECKS["summary-ratio"](tmp_path)
+
+
+def test_planted_a_window_without_the_list_of_names_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leporello.compressor.engine.room_for_names", lambda *_: 0)
+    with pytest.raises(ValueError, match="not enough values"):
+        CHECKS["name-list"](tmp_path)

@@ -12,7 +12,7 @@ from leporello.messages import Message, text_of
 from leporello.redact import redact_messages
 from leporello.summary.extract import name_list as module, salient_names
 from leporello.summary.extract.name_list import MOST_NAMES, WORKING_SET, name_list, room_for_names, without_names
-from leporello.summary.refire import Targets
+from leporello.summary.refire import Targets, request_limit
 from leporello.tokens import count_messages, count_text
 
 MANY = 10_000
@@ -143,6 +143,11 @@ class TestRoom:
     def test_what_cannot_be_folded_leaves_it_the_room_of_the_model(self) -> None:
         assert room_for_names([], 12_000, 50_000, Targets(goal=10_000, most=12_500, least=1)) == 500
 
+    def test_a_larger_limit_counts_beside_what_is_unread(self) -> None:
+        targets = Targets(goal=10_000, most=12_500, least=1)
+        assert room_for_names([], 9_800, 50_000, targets) == 200
+        assert room_for_names([], 9_800, 50_000, targets, limit=11_000) == 1_200
+
 
 def conversation(turns: int) -> list[Message]:
     messages: list[Message] = [{"role": "user", "content": "Close the month."}]
@@ -190,6 +195,25 @@ class TestEngines:
         assert self.names(window)
         assert "early_step_" in self.names(window)[0]
         assert count_messages(window) < engine.threshold_tokens
+
+    def test_what_is_unread_leaves_blocks_and_names_their_shares(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        unread = read("/srv/app/large.py", "a line of plain words\n" * 4_100, "u")
+
+        def folded() -> list[Message]:
+            engine = LCMEngine(32_000, store=":memory:")
+            engine.on_session_start("x")
+            window = engine.compress([*conversation(60), *unread])
+            assert window[-1] == unread[-1]
+            assert count_messages(window) <= request_limit(32_000)
+            return window
+
+        def account(window: list[Message]) -> int:
+            return sum(count_text(text_of(message)) for message in window if self.names([message]))
+
+        assert count_messages(unread) > 0.85 * LCMEngine(32_000, store=":memory:").threshold_tokens
+        assert account(folded()) > 4_500
+        monkeypatch.setattr(Targets, "beside_unread", lambda self, *_: self.goal)  # defect: the threshold is the limit
+        assert account(folded()) < 3_000
 
     def test_what_is_only_masked_leaves_its_names_in_a_short_history(self) -> None:
         body = "\n".join(f"def early_step_{k:03}(row): return row" for k in range(300))

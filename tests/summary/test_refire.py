@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from leporello.engine import CompactionReport
-from leporello.summary.refire import ROOMY, SAFE_SHARE, WORTH, fires_at, request_limit, targets
+from leporello.summary.refire import ROOMY, SAFE_SHARE, WORTH, Targets, fires_at, request_limit, targets
 
 Rule = Callable[[CompactionReport, int, int, int], int]
 
@@ -107,3 +107,11 @@ class TestWorthIt:
         inside = targets(50_000, limit, threshold=50_000, window=100_000, answer=10_000)
         beyond = targets(50_000, limit + 1, threshold=50_000, window=100_000, answer=10_000)
         assert (inside.least, beyond.least) == (5_000, 1)
+
+
+def test_what_is_unread_may_push_the_window_beyond_the_threshold_but_not_beyond_the_model() -> None:
+    wanted = Targets(goal=24_000, most=28_000, least=1)
+    assert wanted.beside_unread(10_000, 5_000) == 24_000
+    assert wanted.beside_unread(20_000, 5_000) == 25_000
+    assert wanted.beside_unread(27_000, 5_000) == 28_000
+    assert Targets(goal=None, most=None, least=1).beside_unread(27_000, 5_000) is None

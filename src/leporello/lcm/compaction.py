@@ -75,8 +75,8 @@ class Compaction:
         self._fan_in = fan_in
         self._run = run
         self._writer = writer
-        goal = run.targets.goal
-        self._goal = maxsize if goal is None else goal - int(goal * LIST_SHARE)  # any number without a window
+        self._names = int((run.targets.goal or 0) * LIST_SHARE)  # tokens that are kept free for the list of names
+        self._limit = run.targets.goal  # how large the window may become; None without a context length
 
     def fold(self, messages: list[Message], sources: Sequence[tuple[str, ...]]) -> Outcome:
         """Choose the tail, fold, assemble; `sources` are the stored messages that each message stands for."""
@@ -91,6 +91,9 @@ class Compaction:
         if newest_user([held.message for held in seen.held]) < 0:
             return _unchanged(seen, "no message of the user is left to stand behind the blocks")
 
+        unread = run.sizes.total(held.message for held in seen.held[seen.unread :])
+        beside_unread = self._beside_blocks(seen) + self._budgets.summaries + self._names
+        self._limit = run.targets.beside_unread(unread, beside_unread)
         tail = self._tail(seen)
         most_freed = run.tokens - self._beside_blocks(seen, tail.kept) - SMALLEST_TEXT
         if run.targets.is_optional and most_freed < run.targets.least:
@@ -136,6 +139,11 @@ class Compaction:
         tokens, spent = self._run.tokens, self._writer.call_budget
         figures = {"tokens_before": tokens, "tokens_after": tokens - outcome.freed, "model_calls": spent.model_calls}
         return JournalRow(reason=FOLD, keep=0, added=(), cost_usd=spent.cost_usd, report=figures)
+
+    @property
+    def _goal(self) -> int:
+        """What the window may have beside its list of names; any number without a context length."""
+        return maxsize if self._limit is None else self._limit - self._names
 
     def _beside_blocks(self, seen: View, kept: Sequence[KeptMessage] = ()) -> int:
         """Return what a window takes beside its blocks: the system prompt, the frame, and what is kept."""
@@ -198,7 +206,7 @@ class Compaction:
         run = self._run
         window = assemble(seen.systems, tops, kept)
         size = run.sizes.total(window.messages)
-        room = room_for_names((node.text for node in tops), size, run.tokens, run.targets)
+        room = room_for_names((node.text for node in tops), size, run.tokens, run.targets, self._limit)
         if not room or not tops:
             return window
         earlier = next((text_of(item["as"]) for item in before.items if "n" in item and "as" in item), "")

@@ -33,6 +33,16 @@ class Targets:
         """Whether the compaction is left undone when it frees little."""
         return self.least > 1
 
+    def beside_unread(self, unread: int, rest: int) -> int | None:
+        """Return how large a window may become of which this much is unread, and `rest` is what should stand beside it.
+
+        That is the goal, in general. What is unread cannot be folded: where it leaves less than `rest`, the window may
+        be as much larger as the model allows.
+        """
+        if self.goal is None or self.most is None:
+            return None
+        return max(self.goal, min(self.most, unread + rest))
+
     @property
     def not_worth_it(self) -> str:
         """The reason for leaving a compaction undone that frees too little."""

@@ -32,7 +32,7 @@ MOST_NAMES: Final = 0.19
 """The share of a window that names may take, with those in the lines of its summary."""
 LIST_SHARE: Final = 0.10
 """The share of the threshold that is kept free for the list when the messages are chosen that stay."""
-WORKING_SET: Final = 3_500
+WORKING_SET: Final = 4_000
 """Tokens of names that work goes on with, however small the window: up to here the share is that of the window as it is
 on average until the next fold, and not as the fold leaves it."""
 
@@ -57,18 +57,22 @@ def names_of(text: str) -> str:
     return found[-1].strip() if found else ""
 
 
-def room_for_names(summaries: Iterable[str], window: int, before: int, targets: Targets) -> int:
+def room_for_names(
+    summaries: Iterable[str], window: int, before: int, targets: Targets, limit: int | None = None
+) -> int:
     """Return how many tokens the list may take: what names in the summaries leave, and what the fold may spend.
 
-    `window` and `before` are the tokens of the window with and without the fold. What cannot be folded may fill it
-    beyond the threshold: then the list has to fit into the context length only.
+    `window` and `before` are the tokens of the window with and without the fold. `limit` is how large it may become,
+    None for the threshold. What cannot be folded may fill it beyond that: then the list has to fit into the context
+    length only.
     """
     told = sum(map(_tokens_of_names, summaries))
-    most, limit = (window * MOST_NAMES - told) / (1 - MOST_NAMES), before - targets.least - window
+    most, left = (window * MOST_NAMES - told) / (1 - MOST_NAMES), before - targets.least - window
     if targets.goal is not None and targets.most is not None:
         most = max(most, min(WORKING_SET, targets.goal * MOST_NAMES) - told)
-        limit = min(limit, (targets.goal if window < targets.goal else targets.most) - window)
-    return max(0, min(int(most), limit))
+        wanted = max(targets.goal, limit or 0)
+        left = min(left, (wanted if window < wanted else targets.most) - window)
+    return max(0, min(int(most), left))
 
 
 def _tokens_of_names(summary: str) -> int:
