@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         TextPiece,
         ThinkingPiece,
         ToolFinished,
+        ToolOutput,
         ToolStarted,
         TurnEnded,
     )
@@ -32,6 +33,7 @@ _HOMES = {
     "ThinkingPiece": "events",
     "Tool": "tools",
     "ToolFinished": "events",
+    "ToolOutput": "events",
     "ToolStarted": "events",
     "Toolbox": "tools",
     "TurnEnded": "events",
@@ -55,6 +57,7 @@ __all__ = [
     "ThinkingPiece",
     "Tool",
     "ToolFinished",
+    "ToolOutput",
     "ToolStarted",
     "Toolbox",
     "TurnEnded",

@@ -58,6 +58,17 @@ class ToolStarted(Event):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ToolOutput(Event):
+    """Lines that a running command wrote, as they came; make them `visible` before a terminal gets them."""
+
+    call: ToolCall
+    text: str
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, kw_only=True)
 class ToolFinished(Event):
     """A tool came to an end; `text` is what the model is told, safe to show."""
 
@@ -73,11 +84,12 @@ class ToolFinished(Event):
 
 @dataclass(frozen=True, kw_only=True)
 class Retrying(Event):
-    """The provider could not answer; it is asked again after `seconds`."""
+    """The provider could not answer; it is asked again after `seconds`, as `attempt` of at most `attempts`."""
 
     error: str
     seconds: float
     attempt: int
+    attempts: int
 
     def __str__(self) -> str:
         return f"{self.error.rstrip('.')}; asking again in {self.seconds:.0f} s (attempt {self.attempt})"

@@ -15,7 +15,7 @@ from collections import deque
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Self, TypeAlias, cast
 
-from leporello.agent.events import ConfirmationWanted, End, Retrying, ToolFinished, ToolStarted, TurnEnded
+from leporello.agent.events import ConfirmationWanted, End, Retrying, ToolFinished, ToolOutput, ToolStarted, TurnEnded
 from leporello.agent.interrupt import StopSign
 from leporello.agent.model import StoppedError
 from leporello.agent.reading import AnswerReader
@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from leporello.agent.model import Model
     from leporello.agent.tools import Toolbox
-    from leporello.events import Event
+    from leporello.agent.tools.tool import Wrote
+    from leporello.events import Event, Sink
     from leporello.messages import ToolCall
     from leporello.session import Session
 
@@ -61,6 +62,7 @@ class Agent:
     max_requests   how often the model may be asked in one turn
     retry          how often, and after how long, a request to an overloaded provider is retried
     inbox          where the session puts its events (`on_event=inbox.append`), if they shall be yielded too
+    on_output      takes a `ToolOutput` for what a running command writes, at the moment it does
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Agent:
         max_requests: int = MAX_REQUESTS,
         retry: RetryPolicy | None = None,
         inbox: deque[Event] | None = None,
+        on_output: Sink | None = None,
         wait: Callable[[StopSign, float], None] = StopSign.wait,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -83,6 +86,7 @@ class Agent:
         self.max_requests = max_requests
         self._retry = retry or RetryPolicy()
         self._inbox = deque() if inbox is None else inbox
+        self._on_output = on_output
         self._wait = wait
         self._clock = clock
         self._stop = StopSign()
@@ -151,7 +155,13 @@ class Agent:
                 if pause is None or self.session.done:  # done: a part of the answer came, and is kept
                     raise
                 attempt += 1
-                yield Retrying(session_id=self.session.id, error=str(error), seconds=pause, attempt=attempt)
+                yield Retrying(
+                    session_id=self.session.id,
+                    error=str(error),
+                    seconds=pause,
+                    attempt=attempt,
+                    attempts=self._retry.attempts,
+                )
                 self._wait(self._stop, pause)
             else:
                 return
@@ -189,7 +199,7 @@ class Agent:
         if isinstance(prepared, Action):
             title, start = prepared.title, self._clock()
             yield ToolStarted(session_id=self.session.id, call=call, title=title)
-            prepared = self.toolbox.do(prepared, self._stop)
+            prepared = self.toolbox.do(prepared, self._stop, self._wrote(call))
         self.session.add(tool_result(call, prepared.text))
         yield ToolFinished(
             session_id=self.session.id,
@@ -199,6 +209,13 @@ class Agent:
             failed=prepared.failed,
             seconds=self._clock() - start,
         )
+
+    def _wrote(self, call: ToolCall) -> Wrote | None:
+        """Return what takes the output of a command while it runs, if anybody looks on."""
+        sink, session = self._on_output, self.session.id
+        if sink is None:
+            return None
+        return lambda text: sink(ToolOutput(session_id=session, call=call, text=text))
 
     def _agreed(self, call: ToolCall, action: Action) -> Generator[Event, None, Action | ToolOutcome]:
         """Return the action if the user agrees to it, else what the model is told."""

@@ -38,7 +38,7 @@ _NO_KEY: Final = "none"
 class MainRoute:
     """Who serves the main model, where, and with which key; the key is in no `repr`.
 
-    `base_url` is None for the provider's own address.
+    `base_url` is None for the provider's own address, `key_from` the variable that the key came from.
     """
 
     model: str
@@ -46,6 +46,7 @@ class MainRoute:
     api_key: str = field(repr=False)
     base_url: str | None = None
     max_tokens: int | None = None
+    key_from: str = ""
 
     @property
     def dialect(self) -> Dialect:
@@ -95,7 +96,14 @@ def main_route(
         problem = f"the key in {VARIABLES[keyed]} holds a space, a line end or another character that no key has."
         raise _wrong(config, "provider", problem, "Copy it again, without anything around it.")
     limit = config.model.max_tokens
-    return MainRoute(model=name, provider=who, api_key=key or _NO_KEY, base_url=address, max_tokens=limit)
+    return MainRoute(
+        model=name,
+        provider=who,
+        api_key=key or _NO_KEY,
+        base_url=address,
+        max_tokens=limit,
+        key_from=VARIABLES.get(keyed, "") if key else "",
+    )
 
 
 def _without_address(config: Config, model: str, provider: str) -> ConfigError:

@@ -20,6 +20,7 @@ from rich.text import Text
 from leporello.cli.demo_show import Demonstration, Side
 from leporello.cli.format import on_one_line
 from leporello.cli.store_options import opened
+from leporello.cli.window_bar import STYLES, window_bar
 from leporello.testing.demo_conversation import demo_conversation
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ BAR_WIDTH = 56
 SHOWN_SUMMARY_LINES = 12
 SHOWN_HIT = 170
 SHOWN_FOLDS = 6
-_STYLES = {"system": "blue", "summary": "green", "masked": "cyan", "messages": "yellow"}
+_STYLES = {name: style for name, style in STYLES.items() if name != "tools"}
 _NAMES = {"compressor": "compressor: folds into a summary", "lcm": "lcm: folds, and keeps every word in a store"}
 
 
@@ -89,14 +90,7 @@ def _panel(side: Side) -> Panel:
 
 
 def _bar(side: Side) -> Text:
-    per_cell = side.engine.context_length / BAR_WIDTH
-    parts = side.parts()
-    bar = Text()
-    for name, style in _STYLES.items():
-        bar.append("█" * round(parts[name] / per_cell), style=style)
-    mark = round(side.engine.threshold_tokens / per_cell)
-    bar.append("·" * max(0, BAR_WIDTH - len(bar)), style="dim")
-    return Text.assemble(bar[:mark], ("│", "red"), bar[mark:])
+    return window_bar(side.parts(), side.engine.context_length, side.engine.threshold_tokens, BAR_WIDTH)
 
 
 def _line(report: CompactionReport) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prompt_toolkit.application import Application
+from prompt_toolkit.data_structures import Point
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import FormattedTextControl, Layout, Window
 
@@ -62,9 +63,15 @@ def pick(
         ]
         return [("bold", f"{title}\n"), *lines, ("italic", HELP)]
 
+    def here() -> Point:
+        """Return the chosen row: what stands around it is shown when there are more rows than lines."""
+        return Point(0, at + 1)
+
     source, sink = terminal or (None, None)
     application: Application[int | None] = Application(
-        layout=Layout(Window(FormattedTextControl(screen, show_cursor=False), wrap_lines=True)),
+        layout=Layout(
+            Window(FormattedTextControl(screen, show_cursor=False, get_cursor_position=here), wrap_lines=True)
+        ),
         key_bindings=keys,
         input=source,
         output=sink,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -21,6 +21,7 @@ from leporello.messages.visible import visible
 from leporello.session.accounts import totals
 from leporello.session.entries import load
 from leporello.store import Branch
+from leporello.store.titles import title_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -48,7 +49,7 @@ def list_command(address: str | None, owner: str | None, as_json: bool) -> None:
     Example: leporello sessions list --json
     """
     with opened(address) as store:
-        infos = list(store.conversations(owner=owner))
+        infos = [replace(info, title=title_of(store, info)) for info in store.conversations(owner=owner)]
         url = store.url
     if as_json:
         print_json([_described(info) for info in infos])
@@ -72,6 +73,7 @@ def show(key: str, last: int, address: str | None, owner: str | None, as_json: b
     """
     with opened(address) as store:
         info = conversation(store, key, owner)
+        info = replace(info, title=title_of(store, info))
         facts = _described(info) | _folded(store, info)
         tree = branches.described(store, info)
         newest = store.messages(info.key, owner=info.owner, newest_first=True)
@@ -225,15 +227,16 @@ def _print_list(infos: list[ConversationInfo]) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    owned, titled = any(info.owner for info in infos), any(info.title for info in infos)
+    owned = any(info.owner for info in infos)
     forked = any(info.branches > 1 for info in infos)
     numbers = ("messages", "nodes", *(["branches"] if forked else []))
     table = Table(box=None, pad_edge=False)
-    named = ("conversation", *(["title"] if titled else []), *(["owner"] if owned else []))
+    named = ("conversation", "title", *(["owner"] if owned else []))
     for column in (*named, *numbers, "last change", ""):
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
+        justify: Literal["left", "right"] = "right" if column in numbers else "left"
+        table.add_column(column, justify=justify, overflow="ellipsis" if column == "title" else "fold")
     for info in infos:
-        cells = [info.key, *([info.title] if titled else []), *([info.owner] if owned else [])]
+        cells = [info.key, info.title, *([info.owner] if owned else [])]
         cells += [f"{info.messages:,}", f"{info.nodes:,}"]
         cells += [f"{info.branches:,}"] if forked else []
         cells += [moment(info.updated), "ended" if info.ended else ""]

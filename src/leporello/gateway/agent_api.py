@@ -20,6 +20,7 @@ from leporello.gateway.sse import event as sse_event
 from leporello.messages import text_of
 from leporello.messages.visible import one_line
 from leporello.redact import logger
+from leporello.store.titles import title_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -137,9 +138,8 @@ class Listing(Endpoint):
         """List them."""
         limit = _number(request, "limit", 100, 1, MOST_LISTED)
         offset = _number(request, "offset", 0, 0, 2**31)
-        infos = await self.compute(owner, lambda: list(self.state.store.conversations(owner=owner)))
-        shown = [described(info) for info in infos[offset : offset + limit]]
-        await client.answer(200, JSON, written({"sessions": shown, "total": len(infos)}))
+        listed = await self.compute(owner, lambda: _listed(self.state.store, owner, limit, offset))
+        await client.answer(200, JSON, written(listed))
 
 
 class Show(Endpoint):
@@ -148,7 +148,8 @@ class Show(Endpoint):
     async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
         """Describe it."""
         info = await _info(self, request, owner)
-        await client.answer(200, JSON, written(described(info)))
+        told = await self.compute(owner, lambda: described(self.state.store, info))
+        await client.answer(200, JSON, written(told))
 
 
 class ShowMessages(Endpoint):
@@ -210,16 +211,23 @@ class Delete(Endpoint):
         await client.answer(200, JSON, written({"id": info.key, "messages": deletion.messages}))
 
 
-def described(info: ConversationInfo) -> dict[str, Any]:
+def described(store: Store, info: ConversationInfo) -> dict[str, Any]:
     """Return what a list says about a conversation."""
     return {
         "id": info.key,
+        "title": title_of(store, info),
         "messages": info.messages,
         "taken_back": info.superseded,
         "created": info.created,
         "updated": info.updated,
         "ended": info.ended,
     }
+
+
+def _listed(store: Store, owner: str, limit: int, offset: int) -> dict[str, Any]:
+    """Return a page of the conversations of an owner, the newest first."""
+    infos = list(store.conversations(owner=owner))
+    return {"sessions": [described(store, info) for info in infos[offset : offset + limit]], "total": len(infos)}
 
 
 def _page(store: Store, info: ConversationInfo, after: int, limit: int) -> bytes:

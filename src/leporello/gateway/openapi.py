@@ -29,6 +29,7 @@ def _list(items: dict[str, Any]) -> dict[str, Any]:
 
 _SESSION = _object(
     id=_TEXT,
+    title={**_TEXT, "description": "The title it was given, or its first request, shortened."},
     messages=_COUNT,
     taken_back=_COUNT,
     created=_NUMBER,

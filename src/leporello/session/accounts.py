@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.caching.prefix import NOT_MOVED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
     from leporello.store import JournalRow
 
@@ -63,9 +64,18 @@ class Spent:
         return replace(self, cost_usd=(self.cost_usd or 0.0) + cost_usd)
 
 
-@dataclass(frozen=True, kw_only=True)
+def apportioned(total: int, weights: Sequence[int]) -> list[int]:
+    """Divide a number in proportion to weights; the parts add up to it, and a weight of 0 gets nothing."""
+    whole = sum(weights)
+    if not whole:
+        return [0] * len(weights)
+    ends = [total * end // whole for end in accumulate(weights)]
+    return [end - start for start, end in pairwise([0, *ends])]
+
+
+@dataclass(frozen=True)
 class Parts:
-    """The tokens of the window by what they are, estimated and corrected by the provider's counts.
+    """The tokens of the window by what they are: estimates, in proportion, that add up to the tokens of the whole.
 
     `masked` is the zone of turns whose long tool outputs are one entry each, `tail` what is there word for word.
     """

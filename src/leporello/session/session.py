@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 from leporello.engine import strict_keywords
 from leporello.errors import SessionError, StoreError
 from leporello.messages import copied, text_of
-from leporello.session.accounts import Parts, SessionUsage
+from leporello.session.accounts import Parts, SessionUsage, apportioned
 from leporello.session.answers import read_answer
 from leporello.session.arguments import check_error, check_texts, check_window, checked_tools
 from leporello.session.conversation import checked
@@ -337,7 +337,7 @@ class Session:
             tokens=size.tokens,
             reported=size.reported,
             percent=round(100 * size.tokens / window, 1) if window else 0.0,
-            parts=_parts(conversation),
+            parts=_parts(conversation, size.tokens),
             messages=len(conversation.window),
             compactions=conversation.accounts.conversation.compactions,
             turn=conversation.accounts.turn,
@@ -421,9 +421,8 @@ class Session:
         return self._conversation
 
 
-def _parts(conversation: Conversation) -> Parts:
-    """Weigh the window by what it holds."""
-    factor = conversation.meter.calibration.factor(conversation.meter.model)
+def _parts(conversation: Conversation, tokens: int) -> Parts:
+    """Divide the tokens of the window among what it holds, in proportion to the estimates of the parts."""
     systems = conversation.window.systems()
     system = sum(entry.tokens for entry in conversation.window.entries[:systems])
     summaries = sum(entry.tokens for entry in conversation.window.entries[systems:] if entry.is_summary)
@@ -432,10 +431,4 @@ def _parts(conversation: Conversation) -> Parts:
     stop = masked_stop(conversation.window.messages, behind)
     masked = sum(entry.tokens for entry in conversation.window.entries[behind:stop])
     tail = conversation.window.tokens - system - summaries - masked
-    return Parts(
-        system=round(system * factor),
-        tools=round(tools * factor),
-        summaries=round(summaries * factor),
-        masked=round(masked * factor),
-        tail=round(tail * factor),
-    )
+    return Parts(*apportioned(tokens, [system, tools, summaries, masked, tail]))

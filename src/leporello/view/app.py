@@ -21,6 +21,7 @@ from leporello.messages.visible import one_line
 from leporello.proof.savings import savings_by_row
 from leporello.redact import logger
 from leporello.store import FOLD
+from leporello.store.titles import title_of
 from leporello.view import access as access_, conversations, costs
 from leporello.view.charts import Mark, share_bar, stacked
 from leporello.view.dag import MOST as LAYER, drawn, layers
@@ -259,7 +260,7 @@ class Pages:
     def _about(self, asked: PageRequest, info: ConversationInfo, template: str, **values: Any) -> Response:
         """Render a page about one conversation."""
         here = Here(info, named=asked.viewer.owner is None)
-        title = "" if asked.is_fragment else conversations.title_of(asked.store, info)
+        title = "" if asked.is_fragment else title_of(asked.store, info)
         return self._page(template, viewer=asked.viewer, info=info, here=here, title=title, **values)
 
     def _with_text(
@@ -314,7 +315,7 @@ class Pages:
             query=query,
             info=info,
             page=found,
-            within=conversations.title_of(asked.store, info) if info else "",
+            within=title_of(asked.store, info) if info else "",
         )
 
     def _book(self, asked: PageRequest) -> Response:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from leporello.errors import QueryError
-from leporello.messages import text_of
 from leporello.messages.visible import one_line
 from leporello.store import FOLD
-from leporello.view.text import marked, preview
+from leporello.store.titles import title_of
+from leporello.view.text import marked
 from leporello.view.windows import newest_request
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ STATES: Final[dict[str, Callable[[ConversationInfo], bool]]] = {
     "branched": lambda info: info.branches > 1,
 }
 """The filters of the list."""
-_LOOKED_AT: Final = 8  # messages at the beginning that are searched for the first request
-_TITLE: Final = 90
 _MOST_OWNERS: Final = 50
 
 
@@ -70,15 +67,6 @@ def listed(store: Store, owner: str | None, *, number: int = 1, state: str = "")
     return ListPage(
         conversations=[_listed(store, info) for info in shown], number=number, pages=pages, total=len(infos)
     )
-
-
-def title_of(store: Store, info: ConversationInfo) -> str:
-    """Return what a conversation is called: its title, else the beginning of the first request, else its key."""
-    if info.title:
-        return preview(info.title, _TITLE)
-    beginning = islice(store.messages(info.key, owner=info.owner), _LOOKED_AT)
-    first = next((text for row in beginning if row.role == "user" and (text := text_of(row.message).strip())), "")
-    return preview(first, _TITLE) if first else one_line(info.key)
 
 
 def cost_of(store: Store, info: ConversationInfo) -> float | None:

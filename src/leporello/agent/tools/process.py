@@ -6,6 +6,7 @@ into another process group. It has no terminal and no input.
 
 from __future__ import annotations
 
+import codecs
 import os
 import selectors
 import signal
@@ -21,7 +22,7 @@ from leporello.agent.tools.text import Clip
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from leporello.agent.tools.tool import Stop
+    from leporello.agent.tools.tool import Stop, Wrote
 
 _TICK: Final = 0.05
 _PIECE: Final = 65_536
@@ -48,9 +49,10 @@ def run(
     environment: Mapping[str, str],
     seconds: float,
     stop: Stop,
+    wrote: Wrote = lambda _: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Ran:
-    """Run a command to its end, to its time limit, or until it is stopped."""
+    """Run a command to its end, to its time limit, or until it is stopped; `wrote` takes its output as it comes."""
     process = subprocess.Popen(  # noqa: S603 - running commands is what this is for; the caller asked for consent
         command,
         cwd=folder,
@@ -61,8 +63,15 @@ def run(
         start_new_session=True,
     )
     output = Clip()
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def take(piece: bytes) -> None:
+        output.add(piece)
+        if text := decoder.decode(piece):
+            wrote(text)
+
     try:
-        ended = _listen(process, output, deadline=clock() + seconds, seconds=seconds, stop=stop, clock=clock)
+        ended = _listen(process, output, take, deadline=clock() + seconds, seconds=seconds, stop=stop, clock=clock)
     finally:
         left_behind = _end_all(process)
     return Ran(exit_code=process.returncode, output=output, ended=ended, left_behind=left_behind and not ended)
@@ -71,6 +80,7 @@ def run(
 def _listen(
     process: subprocess.Popen[bytes],
     output: Clip,
+    take: Callable[[bytes], None],
     *,
     deadline: float,
     seconds: float,
@@ -88,7 +98,7 @@ def _listen(
             piece = os.read(pipe.fileno(), _PIECE) if selector.select(_TICK) else None
             if piece == b"":
                 selector.unregister(pipe)
-            output.add(piece or b"")
+            take(piece or b"")
             if process.poll() is not None:
                 last_words = min(last_words, clock() + _LAST_WORDS)
                 if not selector.get_map() or clock() >= last_words:

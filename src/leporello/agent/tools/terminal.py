@@ -17,7 +17,7 @@ from leporello.messages.visible import spelled_out
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from leporello.agent.tools.tool import Stop
+    from leporello.agent.tools.tool import Stop, Wrote
     from leporello.agent.tools.workspace import Spot, Workspace
 
 _DENIED: Final = "ermission denied"
@@ -71,12 +71,15 @@ def terminal(
         if not place.is_dir():
             raise ToolError(f"workdir: {spot} is not a folder of the workspace")
 
-        def do(stop: Stop) -> str:
+        def watch(stop: Stop, wrote: Wrote) -> str:
             line = bounded(_shell(command), places) if places else _shell(command)
-            ran = run(line, folder=place, environment=environment, seconds=timeout, stop=stop)
+            ran = run(line, folder=place, environment=environment, seconds=timeout, stop=stop, wrote=wrote)
             return _report(ran, is_bounded=bool(places))
 
-        return Action(title=_title(command, spot), detail=spelled_out(command), do=do, asks=True)
+        def do(stop: Stop) -> str:
+            return watch(stop, lambda _: None)
+
+        return Action(title=_title(command, spot), detail=spelled_out(command), do=do, watch=watch, asks=True)
 
     return Tool(
         name="terminal",

@@ -21,19 +21,23 @@ class Stop(Protocol):
 Do: TypeAlias = Callable[[Stop], str]
 """Does what was asked and returns the answer; it ends early when the user wants the turn to end."""
 
+Wrote: TypeAlias = Callable[[str], None]
+"""Takes what a running command writes, as it comes."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Action:
     """What a call is about to do.
 
     `title` is one line for people, `detail` what they need to see before they agree. With `asks` nothing happens
-    until the user agreed.
+    until the user agreed. `watch`, if there is one, does the same as `do` and passes on what is written meanwhile.
     """
 
     title: str
     do: Do
     detail: str = ""
     asks: bool = False
+    watch: Callable[[Stop, Wrote], str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -21,12 +21,14 @@ if TYPE_CHECKING:
     from pathlib import Path
     from typing import Any
 
-    from leporello.agent.tools.tool import Action, Stop, Tool
+    from leporello.agent.tools.tool import Action, Stop, Tool, Wrote
     from leporello.agent.tools.workspace import Workspace
     from leporello.messages.types import ToolCall
 
 _LIMITS = Limits(head_bytes=40_000, tail_bytes=60_000, head_lines=2_500, tail_lines=2_500)
 """For the answers of all tools, whatever limits they have themselves."""
+_LONGEST_LINE = 10_000
+"""Of a line that has no end yet, only so many characters are kept for those who look on."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +73,14 @@ class Toolbox:
         except Exception as error:  # noqa: BLE001 - whatever a tool does wrong with its arguments, the model is told
             return self._failure(error)
 
-    def do(self, action: Action, stop: Stop) -> ToolOutcome:
-        """Carry out an action; a failure is an outcome too."""
+    def do(self, action: Action, stop: Stop, wrote: Wrote | None = None) -> ToolOutcome:
+        """Carry out an action; a failure is an outcome too. `wrote` takes the lines that a command writes meanwhile."""
         try:
-            return ToolOutcome(text=self._clean(action.do(stop)))
+            if action.watch is None or wrote is None:
+                text = action.do(stop)
+            else:
+                text = action.watch(stop, _Lines(lambda line: wrote(without_secrets(line, self._secrets))))
+            return ToolOutcome(text=self._clean(text))
         except Exception as error:  # noqa: BLE001 - a tool's failure is an answer, not the end of the conversation
             return self._failure(error)
 
@@ -97,6 +103,21 @@ class Toolbox:
         clip = Clip(limits=_LIMITS)
         clip.add(text.encode("utf-8", "replace"))
         return without_secrets(clip.text(), self._secrets)
+
+
+class _Lines:
+    """Passes output on line by line: a secret must not pass because it came in two pieces."""
+
+    def __init__(self, wrote: Wrote) -> None:
+        self._wrote = wrote
+        self._open = ""
+
+    def __call__(self, text: str) -> None:
+        *lines, self._open = (self._open + text).split("\n")
+        if lines:
+            self._wrote("".join(f"{line}\n" for line in lines))
+        if len(self._open) > _LONGEST_LINE:
+            self._open = self._open[-_LONGEST_LINE:]
 
 
 def _arguments(call: ToolCall) -> Any:

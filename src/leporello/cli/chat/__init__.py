@@ -26,7 +26,6 @@ from leporello.cli.store_options import store_option
 @click.option(
     "--workspace",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    default=Path(),
     help="The folder that the tools are bounded to; default: this one.",
 )
 @click.option("--tools/--no-tools", default=True, help="Let the model act, or only talk.")

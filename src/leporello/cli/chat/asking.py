@@ -18,17 +18,18 @@ if TYPE_CHECKING:
     from prompt_toolkit.key_binding import KeyPressEvent
     from prompt_toolkit.output import Output
 
-Choice: TypeAlias = Literal["yes", "no", "always", "view"]
+Choice: TypeAlias = Literal["yes", "no", "always", "tell", "view"]
 
 _CHOICES: Final[dict[str, Choice]] = {
-    "y": "yes", "Y": "yes", "n": "no", "N": "no", "a": "always", "A": "always", "escape": "no",
+    "y": "yes", "Y": "yes", "n": "no", "N": "no", "a": "always", "A": "always", "t": "tell", "T": "tell",
+    "escape": "no",
 }  # fmt: skip
 _VIEW: Final[dict[str, Choice]] = {"v": "view", "V": "view"}
 _INPUT, _LOCAL = 0, 3  # places in what tcgetattr returns
 
 
 def ask(question: str, *, more: bool = False, terminal: tuple[Input, Output] | None = None) -> Choice:
-    """Ask for y, n or a, and v when there is more to see; keys that were pressed before do not count.
+    """Ask for y, n, a or t, and v when there is more to see; keys that were pressed before do not count.
 
     Ctrl-C interrupts.
     """
@@ -37,7 +38,14 @@ def ask(question: str, *, more: bool = False, terminal: tuple[Input, Output] | N
         forget_typed()
     choices = _CHOICES | (_VIEW if more else {})
     prompt: PromptSession[Choice] = PromptSession(key_bindings=_keys(choices), input=source, output=sink)
-    return prompt.prompt(f"{question} [y]es, [n]o, [a]lways{', [v]iew all' if more else ''}: ")
+    return prompt.prompt(f"{question} [y]es, [n]o, [a]lways, [t]ell why not{', [v]iew all' if more else ''}: ")
+
+
+def ask_why(question: str, *, terminal: tuple[Input, Output] | None = None) -> str:
+    """Ask for a line of text; "" when there is none. Ctrl-C interrupts."""
+    source, sink = terminal or (None, None)
+    prompt: PromptSession[str] = PromptSession(input=source, output=sink)
+    return prompt.prompt(question).strip()
 
 
 def _keys(choices: Mapping[str, Choice]) -> KeyBindings:

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leporello.agent import MainModel
 from leporello.cli.chat import plugin_commands
-from leporello.cli.chat.asking import ask, unechoed
-from leporello.cli.chat.factory import OpenedChat, Setting, engine_source, model_note, opened
+from leporello.cli.chat.asking import ask, ask_why, unechoed
+from leporello.cli.chat.factory import OpenedChat, Setting, as_it_was_left, engine_source, model_note, opened
 from leporello.cli.chat.greeting import engine_line, greeting, last_exchange, model_line
 from leporello.cli.chat.interrupts import interrupts, proper_end
-from leporello.cli.chat.line import LineReader
+from leporello.cli.chat.line import LineReader, encodable
+from leporello.cli.chat.remedy import remedy
 from leporello.cli.chat.screen import Screen, is_cut
 from leporello.cli.chat.slash import TABLE, nearest, parse
 from leporello.cli.chat.usage import status_line
 from leporello.cli.chat.view import ChatView
 from leporello.cli.chat.warned import warnings_to
-from leporello.config.engines import BUILT_IN
-from leporello.errors import LeporelloError
+from leporello.cli.format import on_one_line
+from leporello.errors import LeporelloError, SessionError
+from leporello.messages import text_of
 from leporello.plugins.enabled import EnabledPlugins, survey
 from leporello.plugins.hermes.host import serve
 
@@ -32,8 +34,11 @@ if TYPE_CHECKING:
     from leporello.store import ConversationInfo
 
 HISTORY: Final = "chat_history"
+LEAVING: Final = frozenset({"exit", "quit"})
+_EXCERPT: Final = 60
 _RECALLED_LINES: Final = 8
 _QUESTION: Final = "    Do it?"
+_WHY: Final = "    Why not, or what instead? "
 
 
 def talk(setting: Setting, *, local: bool = False) -> None:
@@ -58,7 +63,9 @@ class Chat:
         self.view = ChatView(screen)
         self._enabled = self._run_enabled(setting)
         self._always: set[str] = set()
+        self._asked = setting
         self._opened = self._open(setting)
+        self.view.remedy = lambda error: remedy(error, self._opened.route)
         self._reader = LineReader(setting.config.home / HISTORY, commands=self._meanings)
 
     @property
@@ -69,7 +76,7 @@ class Chat:
     @property
     def engine_name(self) -> str:
         """The engine in use, by the name it is chosen with."""
-        return BUILT_IN if self.session.engine.name == BUILT_IN else self._opened.source.name
+        return self._opened.engine_name
 
     @property
     def plugin_commands(self) -> dict[str, Command]:
@@ -106,6 +113,8 @@ class Chat:
     def take(self, line: str) -> None:
         """Do one line: a command, or a turn of the conversation."""
         command = parse(line)
+        if line.strip().lower() in LEAVING:
+            raise EOFError
         if command is None:
             self.turn(line.strip())
             return
@@ -120,6 +129,7 @@ class Chat:
     def turn(self, content: Any) -> None:
         """Let the agent work on what the user says; Ctrl-C stops it."""
         self.screen.stopping = False
+        self._opened.note_settings()
         with interrupts(self._stop):
             try:
                 for event in self._opened.agent.ask(content):
@@ -145,25 +155,41 @@ class Chat:
         setting = replace(before.setting, model=name, provider=provider, base_url=own_address, context_length=None)
         route = setting.route()
         if route.dialect != before.route.dialect:
-            self._reopen(setting)
+            self._reopen(replace(setting, session_id=self.session.id, kept=()))
+            self._opened.note_settings()
             return
         self.session.switch_model(route.model, provider=route.provider, base_url=route.base_url)
         before.agent.model.close()
         before.agent.model = MainModel(route)
         self._opened = replace(before, setting=setting, route=route)
+        self._opened.note_settings()
 
     def switch_engine(self, name: str) -> None:
         """Go on with another engine; one that cannot be used is an error, and the one in use stays."""
         if name != self.engine_name:
-            self._reopen(replace(self._opened.setting, engine=name))
+            self._reopen(replace(self._opened.setting, engine=name, session_id=self.session.id, kept=()))
+            self._opened.note_settings()
 
     def switch_session(self, session_id: str) -> None:
         """Go on with another conversation."""
         if self.session.store.info(session_id) is None:
             self.screen.problem(f"there is no conversation {session_id!r}; /sessions lists the newest")
             return
-        self._reopen(self._opened.setting, session_id)
+        self._reopen(replace(self._asked, session_id=session_id, kept=None))
+        for line in greeting(self._opened, local=False):
+            self.screen.line(line, "dim")
         self._recall()
+
+    def pin(self, message_id: str, *, pinned: bool = True) -> str:
+        """Pin a message, or no longer: the one of an id, else the user's newest; return its id and beginning."""
+        store, session = self.session.store, self.session
+        if not message_id:
+            newest = store.messages(session.id, newest_first=True)
+            message_id = next((row.id for row in newest if row.role == "user"), "")
+            if not message_id:
+                raise SessionError("there is no message of yours to pin yet.")
+        session.pin(message_id, pinned=pinned)
+        return f"{message_id} {on_one_line(text_of(store.get([message_id])[message_id].message), _EXCERPT)}"
 
     def engines(self) -> list[str]:
         """Name the engines that can be chosen."""
@@ -195,7 +221,8 @@ class Chat:
         self._opened.agent.stop()
 
     def _open(self, setting: Setting, **ready: Any) -> OpenedChat:
-        return opened(setting, on_event=self.view.take, confirm=self._confirm, enabled=self._enabled, **ready)
+        take = self.view.take
+        return opened(setting, on_event=take, on_output=take, confirm=self._confirm, enabled=self._enabled, **ready)
 
     def _run_enabled(self, setting: Setting) -> EnabledPlugins:
         """Let the enabled plugins register, whichever engine is chosen, and say what is odd about them."""
@@ -208,18 +235,18 @@ class Chat:
             self.screen.notice(problem)
         return enabled
 
-    def _reopen(self, setting: Setting, session_id: str | None = None) -> None:
+    def _reopen(self, setting: Setting) -> None:
         """Close the conversation and open it, or another, anew; what cannot be opened is found out before."""
         before = self._opened
-        setting = replace(setting, session_id=session_id or self.session.id)
+        setting = as_it_was_left(setting, before.store.url)
         source = engine_source(setting, setting.route(), before.store, self._enabled)
         before.lock.acquire(str(setting.session_id))
         with interrupts(_finish_first):
             before.agent.close()
             self._opened = self._open(setting, source=source, store=before.store, lock=before.lock)
 
-    def _confirm(self, wanted: ConfirmationWanted) -> bool:
-        """Ask whether a tool may do what it is about to do."""
+    def _confirm(self, wanted: ConfirmationWanted) -> bool | str:
+        """Ask whether a tool may do what it is about to do; a text says why not."""
         if wanted.call.name in self._always:
             return True
         self.screen.end_of_answer()
@@ -229,6 +256,8 @@ class Chat:
             choice = ask(_QUESTION)
         if choice == "always":
             self._always.add(wanted.call.name)
+        if choice == "tell":
+            return encodable(ask_why(_WHY))
         return choice != "no"
 
     def _recall(self) -> None:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leporello.agent import Agent, MainModel, Toolbox, Workspace, default_tools, main_route, system_prompt
 from leporello.cli import local_model
+from leporello.cli.chat.kept_settings import KeptSettings
 from leporello.cli.chat.lock import ChatLock
 from leporello.cli.format import waiting
 from leporello.cli.store_options import NothingFoundError
+from leporello.config.engines import BUILT_IN
 from leporello.config.keys import VARIABLES, api_key
-from leporello.errors import ConfigError
+from leporello.errors import ConfigError, LeporelloError
 from leporello.llm.connect import DEFAULT_MODELS
 from leporello.plugins import EngineSource
 from leporello.plugins.make import known_window
@@ -41,7 +43,11 @@ WITHOUT_A_KEY: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Setting:
-    """What a conversation shall be; None is left to config.yaml. `llm` goes to the engine, as its summariser."""
+    """What a conversation shall be; None is left to what it was held with, and to config.yaml.
+
+    `llm` goes to the engine, as its summariser. `kept_engine` is the engine that the conversation was held with: unlike
+    `engine` it need not be usable. `kept` names what was taken from there. What is not `lasting` is not noted.
+    """
 
     config: Config
     address: str | None = None
@@ -51,10 +57,18 @@ class Setting:
     base_url: str | None = None
     context_length: int | None = None
     engine: str | None = None
-    workspace: Path = field(default_factory=Path)
+    workspace: Path | None = None
     tools: bool = True
     yes: bool = False
     llm: dict[str, Any] = field(default_factory=dict)
+    kept_engine: str | None = None
+    kept: tuple[str, ...] | None = None
+    lasting: bool = True
+
+    @property
+    def folder(self) -> Path:
+        """The folder that the tools are bounded to."""
+        return self.workspace or Path()
 
     def route(self) -> MainRoute:
         """Return where the model is reached; what is missing is said, with what can be done without it."""
@@ -98,6 +112,25 @@ def model_note(setting: Setting) -> str:
     return f"no model is chosen: {default_model(setting)} is used; {choose}"
 
 
+def as_it_was_left(setting: Setting, store_url: str) -> Setting:
+    """Return a setting in which what was not asked for is what the conversation was held with."""
+    if setting.session_id is None or setting.kept is not None or not setting.lasting:
+        return setting
+    kept = KeptSettings.load(setting.config.home, store_url, setting.session_id)
+    taken: dict[str, Any] = {}
+    names: list[str] = []
+    if kept.model and not (setting.model or setting.provider or setting.base_url):
+        taken |= {"model": kept.model, "provider": kept.provider or None, "base_url": kept.base_url or None}
+        names.append("model")
+    if kept.engine and not setting.engine:
+        taken["kept_engine"] = kept.engine
+        names.append("engine")
+    if kept.workspace and setting.workspace is None and Path(kept.workspace).is_dir():
+        taken["workspace"] = Path(kept.workspace)
+        names.append("folder")
+    return replace(setting, **taken, kept=tuple(names))
+
+
 @contextmanager
 def local(setting: Setting) -> Iterator[Setting]:
     """Let a small real model on this machine take the place of the configured one, for the length of a block.
@@ -116,6 +149,7 @@ def local(setting: Setting) -> Iterator[Setting]:
             context_length=local_model.WINDOW,
             tools=False,
             llm={"llm": None},
+            lasting=False,
         )
 
 
@@ -143,6 +177,24 @@ class OpenedChat:
     store: Store
     lock: ChatLock
 
+    def note_settings(self) -> None:
+        """Note what the conversation is held with, for the next time."""
+        setting, session = self.setting, self.agent.session
+        if setting.lasting:
+            kept = KeptSettings(
+                model=self.route.model,
+                provider=self.route.provider,
+                base_url=self.route.base_url or "",
+                engine=self.engine_name,
+                workspace=str(setting.folder.resolve()),
+            )
+            kept.save(setting.config.home, self.store.url, session.id)
+
+    @property
+    def engine_name(self) -> str:
+        """The engine in use, by the name it is chosen with."""
+        return BUILT_IN if self.agent.session.engine.name == BUILT_IN else self.source.name
+
     def close(self) -> None:
         """End the conversation properly and give everything back."""
         try:
@@ -169,7 +221,7 @@ def engine_source(
 ) -> ReadySource:
     """Return where the conversation's engine comes from; one that was asked for by name must be usable."""
     config = setting.config
-    name = setting.engine or config.context.engine
+    name = setting.engine or setting.kept_engine or config.context.engine
     window = setting.context_length or known_window(config, route.model, route.provider) or DEFAULT_WINDOW
     source = ReadySource(
         config,
@@ -191,6 +243,7 @@ def opened(
     setting: Setting,
     *,
     on_event: Sink | None = None,
+    on_output: Sink | None = None,
     confirm: Confirm | None = None,
     source: EngineSource | None = None,
     store: Store | None = None,
@@ -198,9 +251,17 @@ def opened(
     enabled: EnabledPlugins | None = None,
 ) -> OpenedChat:
     """Open the conversation; one that is open in another terminal is a `SessionError`."""
-    route = setting.route()
-    tools = toolbox(setting)
+    if setting.session_id is None:
+        setting.route()  # what is missing is said before a store is made
     kept = store or open_store(setting.address, home=setting.config.home, url=setting.config.store.url)
+    setting = as_it_was_left(setting, kept.url)
+    try:
+        route = setting.route()
+        tools = toolbox(setting)
+    except LeporelloError:
+        if store is None:
+            kept.close()
+        raise
     own = lock or ChatLock(setting.config.home, kept.url)
     if setting.session_id:
         own.acquire(setting.session_id)
@@ -222,13 +283,13 @@ def opened(
         on_event=on_event,
     )
     own.acquire(session.id)
-    agent = Agent(session, MainModel(route), tools, confirm=_agree if setting.yes else confirm)
+    agent = Agent(session, MainModel(route), tools, confirm=_agree if setting.yes else confirm, on_output=on_output)
     return OpenedChat(setting=setting, route=route, agent=agent, source=chosen, store=kept, lock=own)
 
 
 def toolbox(setting: Setting) -> Toolbox:
     """Return what the model may do."""
-    return Toolbox(default_tools(Workspace(setting.workspace)) if setting.tools else ())
+    return Toolbox(default_tools(Workspace(setting.folder)) if setting.tools else ())
 
 
 def _agree(_wanted: object) -> bool:

@@ -9,7 +9,7 @@ from leporello.cli import local_model
 from leporello.messages import role_of, text_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from leporello.cli.chat.factory import OpenedChat
     from leporello.session import Session
@@ -21,6 +21,8 @@ def greeting(opened: OpenedChat, *, local: bool) -> Iterator[str]:
     """Yield the lines at the start of a chat."""
     session, setting = opened.agent.session, opened.setting
     yield f"Leporello {__version__} · conversation {session.id}"
+    if setting.kept:
+        yield f"resumed  with the {_listed(setting.kept)} it had"
     yield engine_line(session)
     yield model_line(opened)
     if local:
@@ -31,8 +33,13 @@ def greeting(opened: OpenedChat, *, local: bool) -> Iterator[str]:
         names = ", ".join(schema["function"]["name"] for schema in opened.agent.toolbox.schemas())
         asks = "runs and writes without asking" if setting.yes else "asks before it runs or writes"
         yield f"tools    {names}; {asks}"
-        yield f"folder   {setting.workspace.resolve()}"
+        yield f"folder   {setting.folder.resolve()}"
     yield KEYS
+
+
+def _listed(names: Sequence[str]) -> str:
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def engine_line(session: Session) -> str:

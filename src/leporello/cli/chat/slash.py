@@ -9,23 +9,29 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from leporello.cli.chat.usage import usage_table
+from leporello.cli.chat.usage import cost_table, usage_table, window_chart
 from leporello.cli.chat.view import not_folded
-from leporello.cli.format import moment, on_one_line
+from leporello.cli.format import counted, moment, on_one_line
+from leporello.cli.picker import pick
 from leporello.messages import text_of
 from leporello.messages.visible import visible
+from leporello.store.titles import title_of
 
 if TYPE_CHECKING:
     from leporello.cli.chat.chat import Chat
     from leporello.messages import Message
+    from leporello.store import ConversationInfo
 
 Run: TypeAlias = Callable[["Chat", str], None]
 
 _COMMAND = re.compile(r"/([A-Za-z][\w-]*|)(?:\s+(.*))?", re.DOTALL)
-_LISTED: Final = 20
+_LISTED: Final = 100
+_PICKER_MARGIN: Final = 3  # columns that the picker uses itself
+_SHORTEST_TITLE: Final = 12
 _EXCERPT: Final = 70
 
 
@@ -66,6 +72,7 @@ def nearest(name: str, known: list[str]) -> str:
     return f"there is no command /{name}; {meant} A line that begins with a space is sent as it is."
 
 
+@slash("compact", "[focus]")
 @slash("compress", "[focus]")
 def _compress(chat: Chat, focus: str) -> None:
     """Compress now, guided by a focus."""
@@ -75,6 +82,7 @@ def _compress(chat: Chat, focus: str) -> None:
         chat.screen.notice(not_folded(report.reason))
 
 
+@slash("clear")
 @slash("reset")
 @slash("new")
 def _new(chat: Chat, argument: str) -> None:
@@ -88,6 +96,18 @@ def _new(chat: Chat, argument: str) -> None:
 def _usage(chat: Chat, argument: str) -> None:
     """Show the window, tokens by part, compactions, cost and cache hits."""
     chat.screen.show(usage_table(chat.session.usage()))
+
+
+@slash("context")
+def _context(chat: Chat, argument: str) -> None:
+    """Draw the window: what fills it, part by part, and where it is folded."""
+    chat.screen.show(window_chart(chat.session.usage(), chat.screen.console))
+
+
+@slash("cost")
+def _cost(chat: Chat, argument: str) -> None:
+    """Show what the last turn cost, and the whole conversation."""
+    chat.screen.show(cost_table(chat.session.usage()))
 
 
 @slash("undo")
@@ -128,20 +148,34 @@ def _engine(chat: Chat, argument: str) -> None:
         chat.screen.line(f"{'●' if name == chat.engine_name else '○'} {name}")
 
 
+@slash("pin", "[ID]")
+def _pin(chat: Chat, argument: str) -> None:
+    """Keep a message word for word at every fold: your newest one, or the one of an id."""
+    chat.screen.line(f"pinned: {chat.pin(argument)}")
+
+
+@slash("unpin", "[ID]")
+def _unpin(chat: Chat, argument: str) -> None:
+    """Let a message be folded again: your newest one, or the one of an id."""
+    chat.screen.line(f"no longer pinned: {chat.pin(argument, pinned=False)}")
+
+
+@slash("resume", "[ID]")
 @slash("sessions", "[ID]")
 def _sessions(chat: Chat, argument: str) -> None:
-    """List the newest conversations; with an id, go on with that one."""
+    """Choose among the newest conversations, and go on with one; with an id, with that one."""
     if argument:
         chat.switch_session(argument)
         return
-    table = Table(box=None, pad_edge=False)
-    for column in ("", "conversation", "messages", "last change (UTC)"):
-        table.add_column(column, justify="right" if column == "messages" else "left")
-    for info in chat.conversations(_LISTED):
-        here = "●" if info.key == chat.session.id else " "
-        row = (here, info.key, f"{info.messages:,}", moment(info.updated))
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    chat.screen.show(table)
+    infos = chat.conversations(_LISTED)
+    keys = [info.key for info in infos]
+    rows = [_session_row(chat, info) for info in infos]
+    start = keys.index(chat.session.id) if chat.session.id in keys else 0
+    chosen = pick("Go on with which conversation?", rows, start=start) if rows else None
+    if chosen is None or keys[chosen] == chat.session.id:
+        chat.screen.line(f"this is still {chat.session.id}")
+    else:
+        chat.switch_session(keys[chosen])
 
 
 @slash("help")
@@ -158,10 +192,18 @@ def _help(chat: Chat, argument: str) -> None:
     chat.screen.show(table)
 
 
+@slash("quit")
 @slash("exit")
 def _exit(chat: Chat, argument: str) -> None:
     """Leave; the conversation stays, and --session resumes it."""
     raise EOFError
+
+
+def _session_row(chat: Chat, info: ConversationInfo) -> str:
+    here = "●" if info.key == chat.session.id else " "
+    facts = f"{here} {moment(info.updated)[:16]}  {counted(info.messages, 'message'):>14}  "
+    room = max(_SHORTEST_TITLE, chat.screen.console.width - cell_len(facts) - _PICKER_MARGIN)
+    return facts + title_of(chat.session.store, info, room)
 
 
 def _shown(message: Message) -> str:

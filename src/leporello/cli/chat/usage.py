@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
 from leporello.cli.format import counted
+from leporello.cli.window_bar import legend, window_bar
 from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from leporello.session.accounts import SessionUsage, Spent
+
+
+_WIDEST_BAR: Final = 72
 
 
 def status_line(usage: SessionUsage) -> str:
@@ -34,6 +41,41 @@ def usage_table(usage: SessionUsage) -> Table:
     for name, value in _rows(usage):
         table.add_row(Text(name, style="dim"), Text(visible(value)))
     return table
+
+
+def cost_table(usage: SessionUsage) -> Table:
+    """Return what was spent: what `/cost` shows."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in (("last turn", spent(usage.turn)), ("altogether", spent(usage.conversation))):
+        table.add_row(Text(name, style="dim"), Text(value))
+    return table
+
+
+def window_chart(usage: SessionUsage, console: Console) -> Group:
+    """Draw the window as a bar, with what each part of it weighs: what `/context` shows."""
+    plain = console.no_color or console.color_system is None
+    parts = {
+        "system": ("system", usage.parts.system),
+        "tools": ("tools", usage.parts.tools),
+        "summary": ("summaries", usage.parts.summaries),
+        "masked": ("masked zone", usage.parts.masked),
+        "messages": ("tail", usage.parts.tail),
+    }
+    tokens = {name: size for name, (_, size) in parts.items()}
+    length, threshold = usage.context_length, usage.threshold_tokens
+    bar = window_bar(tokens, length, threshold, min(console.width - 1, _WIDEST_BAR), plain=plain)
+    table = Table.grid(padding=(0, 2))
+    for name, (title, size) in parts.items():
+        table.add_row(legend(name, plain=plain), title, *_share(size, length))
+    if length:
+        table.add_row(Text("·", style="dim"), "free", *_share(max(0, length - usage.tokens), length))
+    fold = [Text.assemble(("│ ", "red"), f"folds at {threshold:,} tokens")] if threshold else []
+    return Group(bar, Text(window(usage)), table, *fold)
+
+
+def _share(tokens: int, length: int) -> tuple[Text, Text]:
+    share = f"{100 * tokens / length:.1f} %" if length else ""
+    return Text(f"{tokens:,}", justify="right"), Text(share, justify="right", style="dim")
 
 
 def _rows(usage: SessionUsage) -> list[tuple[str, str]]:

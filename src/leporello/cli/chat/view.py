@@ -13,6 +13,7 @@ from leporello.agent.events import (
     TextPiece,
     ThinkingPiece,
     ToolFinished,
+    ToolOutput,
     ToolStarted,
     TurnEnded,
 )
@@ -21,7 +22,10 @@ from leporello.events import CompactionFinished, CompactionStarted, Event, Notic
 from leporello.session.events import RequestReady, ToolAnswered, WindowCorrected
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leporello.cli.chat.screen import Screen
+    from leporello.errors import LeporelloError
 
 _RESULT_LINES: Final = 6
 
@@ -34,15 +38,18 @@ def not_folded(reason: str) -> str:
 class ChatView:
     """Takes every event, and shows those that a person wants to see. `compactions` counts those that were shown.
 
+    `remedy` says what can be done about an error.
     What happens in another thread, where an engine prepares summaries, is shown when the user is not typing.
     """
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
+        self.remedy: Callable[[LeporelloError | None], str] = lambda _: ""
         self._thread = threading.get_ident()
         self._from_elsewhere: deque[Event] = deque()
         self._thinking = False
         self._asked_about = ""
+        self._pace = 0.0  # seconds per token of the last compaction that asked a model
         self.compactions = 0
 
     def take(self, event: Event) -> None:
@@ -93,7 +100,11 @@ class ChatView:
     @_show.register
     def _finished(self, event: ToolFinished) -> None:
         style = "red" if event.failed else "dim"
-        self._screen.detail(event.text or "(no output)", style, lines=_RESULT_LINES)
+        self._screen.ends(event.text or "(no output)", style, lines=_RESULT_LINES)
+
+    @_show.register
+    def _output(self, event: ToolOutput) -> None:
+        self._screen.output(event.text)
 
     @_show.register
     def _answered(self, event: ToolAnswered) -> None:
@@ -101,17 +112,20 @@ class ChatView:
 
     @_show.register
     def _retrying(self, event: Retrying) -> None:
-        self._screen.notice(event.error)
-        self._screen.busy(f"asking again in {event.seconds:.0f} s, attempt {event.attempt}")
+        error = event.error.rstrip(".")
+        self._screen.busy(f"{error} · attempt {event.attempt} of {event.attempts}", left=event.seconds)
 
     @_show.register
     def _compacting(self, event: CompactionStarted) -> None:
         messages = counted(event.messages, "message")
-        self._screen.busy(f"folding {messages}, {event.tokens:,} tokens ({event.reason})")
+        about = self._pace * event.tokens if self._pace else None
+        self._screen.busy(f"folding {messages}, {event.tokens:,} tokens ({event.reason})", about=about)
 
     @_show.register
     def _compacted(self, event: CompactionFinished) -> None:
         self.compactions += 1
+        if event.model_calls and event.tokens_before:
+            self._pace = event.seconds / event.tokens_before
         if event.status in ("folded", "fallback"):
             self._screen.line(f"❖ {event}", "magenta")
         else:
@@ -134,6 +148,8 @@ class ChatView:
         self._screen.end_of_answer()
         if event.reason == "failed":
             self._screen.problem(f"{event}")
+            if hint := self.remedy(event.error):
+                self._screen.notice(hint)
             self._screen.line("/retry asks again, /undo takes your message back", "dim")
         elif event.reason != "done":
             self._screen.notice(str(event))
