@@ -60,7 +60,16 @@ def test_its_commands_exist() -> None:
     assert named <= set(COMMANDS)
 
 
-@pytest.mark.parametrize("page", ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"])
+def test_the_chinese_one_shows_the_same_code() -> None:
+    shown = re.compile(r"^(?:```.*?^```|    \S.*?$)", re.DOTALL | re.MULTILINE)
+    code = shown.findall((ROOT / "README.zh-CN.md").read_text(encoding="utf-8"))
+    assert len(code) >= 8
+    assert [block for block in code if block not in README] == []
+
+
+@pytest.mark.parametrize(
+    "page", ["README.md", "README.zh-CN.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"]
+)
 def test_its_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", text)
