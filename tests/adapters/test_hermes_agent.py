@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import subprocess
-import tomllib
+import sys
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from clients.client import Client, Packages, install
-from filelock import FileLock
+from tests.fixtures.hermes import KEY, WINDOW, HermesHome
 
 from leporello.lcm import verify
 from leporello.messages.types import text_of
@@ -29,42 +26,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-ROOT = Path(__file__).parents[2]
-PROGRAM = ROOT / "clients" / "programs" / "hermes_engine.py"
-DEPENDENCIES = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["dependencies"]
-KEY = "sk-of-the-agent"
+PROGRAM = Path(__file__).parents[2] / "clients" / "programs" / "hermes_engine.py"
 LOGS = 16
 PLACE = "beside the blue door"
 QUESTION = "Where does the spare lamp hang?"
 FOCUS = "the lamps of the quay"
 LCM_TOOLS = {"lcm_artifacts", "lcm_describe", "lcm_expand", "lcm_expand_query", "lcm_grep", "lcm_status"}
-CONFIG = """\
-# My own settings.
-model:
-  default: gpt-5.4-mini
-  provider: custom
-  base_url: {address}   # the local one
-  api_key: {key}
-  context_length: 64000
-
-terminal:
-  cwd: {workspace}
-"""
-
-
-class HermesWithLeporello(Client):
-    """Hermes Agent with Leporello beside it."""
-
-    folder = "hermes-with-leporello"
-    packages = Packages(pip=("hermes-agent==0.19.0", *DEPENDENCIES, "--editable", str(ROOT)))
-
-
-@pytest.fixture(scope="module")
-def installed() -> Path:
-    """Return the environment; it is made once, and again when what we depend on changes."""
-    (ROOT / ".clients").mkdir(exist_ok=True)
-    with FileLock(ROOT / ".clients" / "hermes-with-leporello.lock"):
-        return install(HermesWithLeporello(), ROOT / ".clients")
 
 
 class Model:
@@ -109,69 +76,38 @@ class Story:
         return next(note for note in self.seen["done"] if note["did"] == what)
 
 
-class Place:
-    """A Hermes home with a workspace, and commands in it."""
-
-    def __init__(self, installed: Path, folder: Path, address: str) -> None:
-        self._installed, self._address = installed, address
-        self.home, self._workspace = folder / "hermes", folder / "workspace"
-        self.config = self.home / "config.yaml"
-        for made in (self.home, folder / "leporello", self._workspace / "logs"):
-            made.mkdir(parents=True)
-        (folder / "leporello" / "config.yaml").write_text("lcm: {threshold: 0.3}\ncompression: {threshold: 0.3}\n")
-        self.config.write_text(CONFIG.format(address=address, key=KEY, workspace=self._workspace), encoding="utf-8")
-        for number in range(1, LOGS + 4):
-            fact = f"The spare lamp hangs {PLACE}. " if number == 2 else ""
-            rows = (f"{number}.{row} berth {row * number % 97} crane {row * 31 % 89}: quiet." for row in range(330))
-            (self._workspace / "logs" / f"{number:02}.txt").write_text(f"{fact}{' '.join(rows)}\n", encoding="utf-8")
-        self._environment = {
-            "PATH": os.environ["PATH"],
-            "HOME": str(folder),
-            "HERMES_HOME": str(self.home),
-            "LEPORELLO_HOME": str(folder / "leporello"),
-        }
-
-    def run(self, program: str, *arguments: str) -> str:
-        """Run a program of the environment."""
-        done = subprocess.run(
-            [self._installed / "bin" / program, *arguments],
-            cwd=self._workspace,
-            env=self._environment,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, (done.stdout + done.stderr)[-3_000:]
-        return done.stdout
-
-    def converse(self, *do: list[str]) -> dict[str, Any]:
-        """Do what is told in Hermes Agent's own agent; returns what was seen."""
-        told = {"base_url": self._address, "api_key": KEY, "model": "gpt-5.4-mini", "session": "s1", "do": do}
-        seen: dict[str, Any] = json.loads(self.run("python", str(PROGRAM), json.dumps(told)).splitlines()[-1])
-        return seen
-
-
-def told_story(installed: Path, folder: Path, engine: str, *do: list[str], resume: bool) -> Story:
+def told_story(environment: Path, folder: Path, engine: str, *do: list[str], resume: bool) -> Story:
     """Install an engine, do what is told, ask once more after a restart, and take the engine out again."""
-    with ModelServer(then=Model(), window=64_000, accepts_key=lambda key: key == KEY) as server:
-        place = Place(installed, folder, server.openai_url)
-        before = place.config.read_text("utf-8")
-        place.run("leporello", "hermes", "install", "--engine", engine, "--yes")
-        seen = place.converse(*do)
+    with ModelServer(then=Model(), window=WINDOW, accepts_key=lambda key: key == KEY) as server:
+        home = HermesHome(environment, folder, server.openai_url)
+        (folder / "leporello" / "config.yaml").write_text("lcm: {threshold: 0.3}\ncompression: {threshold: 0.3}\n")
+        write_logs(home.workspace)
+        before = home.config.read_text("utf-8")
+        home.run("leporello", "hermes", "install", "--engine", engine, "--yes")
+        told = {"base_url": server.openai_url, "api_key": KEY, "model": "gpt-5.4-mini", "session": "s1", "do": do}
+        seen = json.loads(home.run("python", str(PROGRAM), json.dumps(told)).splitlines()[-1])
         chat = ("chat", "--resume", "s1", "-q", QUESTION, "-Q", "--yolo", "-t", "terminal,context_engine")
-        resumed = place.run("hermes", *chat) if resume else ""
-        place.run("leporello", "hermes", "uninstall", "--yes")
-        after = place.config.read_text("utf-8")
+        resumed = home.run("hermes", *chat) if resume else ""
+        home.run("leporello", "hermes", "uninstall", "--yes")
+        after = home.config.read_text("utf-8")
         requests = server.requests
-    return Story(seen=seen, resumed=resumed, requests=requests, home=place.home, before=before, after=after)
+    return Story(seen=seen, resumed=resumed, requests=requests, home=home.folder, before=before, after=after)
+
+
+def write_logs(workspace: Path) -> None:
+    """Write what is read; one thing is said in the second log only."""
+    (workspace / "logs").mkdir()
+    for number in range(1, LOGS + 1):
+        fact = f"The spare lamp hangs {PLACE}. " if number == 2 else ""
+        rows = (f"{number}.{row} berth {row * number % 97} crane {row * 31 % 89}: quiet." for row in range(330))
+        (workspace / "logs" / f"{number:02}.txt").write_text(f"{fact}{' '.join(rows)}\n", encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
-def lossless(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Story:
+def lossless(hermes_environment: Path, tmp_path_factory: pytest.TempPathFactory) -> Story:
     """Return what the lossless engine did; `/compress` is part of it, `/new`, and a restart of the real command."""
     return told_story(
-        installed,
+        hermes_environment,
         tmp_path_factory.mktemp("lossless"),
         "lcm",
         ["say", f"Read the logs 1 to {LOGS}, each with one command."],
@@ -248,9 +184,9 @@ def test_nothing_but_what_was_stored_is_left(lossless: Story) -> None:
     assert (lossless.home / "leporello.db").exists()
 
 
-def test_the_compressor_folds_there_too(installed: Path, tmp_path: Path) -> None:
+def test_the_compressor_folds_there_too(hermes_environment: Path, tmp_path: Path) -> None:
     story = told_story(
-        installed,
+        hermes_environment,
         tmp_path,
         "compressor",
         ["say", f"Read the logs 1 to {LOGS}, each with one command."],
@@ -262,3 +198,26 @@ def test_the_compressor_folds_there_too(installed: Path, tmp_path: Path) -> None
     assert story.did("say")["answer"] == f"Done: {LOGS} logs."
     assert [one.refused for one in story.requests if one.refused] == []
     assert [one for one in story.requests if not one.tools], "the auxiliary model wrote the summary"
+
+
+def test_it_asks_our_mcp_server_as_any_agent_can(hermes_environment: Path, folded: Path, tmp_path: Path) -> None:
+    """The agent has an engine of its own, and an older version of the official client; the server runs beside it."""
+
+    def model(request: ReceivedRequest) -> Step:
+        last = request.messages[-1]
+        if last["role"] == "tool":
+            return Step(text="It is PORT-2291." if "PORT-2291" in text_of(last) else "I do not know.")
+        names = [tool["function"]["name"] for tool in request.tools]
+        search = next((name for name in names if name.endswith("lcm_grep")), "")
+        return (
+            Step(tool_calls=[Use(name=search, arguments={"query": "booking ticket"})]) if search else Step(text="Hm.")
+        )
+
+    command = ["-m", "leporello", "mcp", "--session", "harbour", "--store", str(folded)]
+    server = {"memory": {"command": sys.executable, "args": command, "env": {"LEPORELLO_HOME": str(tmp_path)}}}
+    with ModelServer(then=model, window=WINDOW, accepts_key=lambda key: key == KEY) as provider:
+        home = HermesHome(hermes_environment, tmp_path / "agent", provider.openai_url, mcp_servers=json.dumps(server))
+        said = home.run("hermes", "chat", "-q", "Which ticket has the booking?", "-Q", "--yolo", "-t", "mcp-memory")
+        offered = {tool["function"]["name"] for tool in provider.requests[0].tools}
+    assert "It is PORT-2291." in said
+    assert {f"mcp__memory__{name}" for name in LCM_TOOLS} <= offered
