@@ -7,7 +7,7 @@ import json
 import sys
 import threading
 from types import ModuleType, SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -67,23 +67,22 @@ def step(number: int) -> list[Message]:
     """Return a call and its result as Hermes Agent holds them while the session runs."""
     function = {"name": "read_file", "arguments": json.dumps({"path": f"part_{number}.py"})}
     call = {"id": f"call_{number}", "call_id": f"call_{number}", "type": "function", "function": function}
-    return [
-        {"role": "assistant", "content": "", "reasoning": None, "finish_reason": "tool_calls", "tool_calls": [call]},
-        {
-            "role": "tool",
-            "name": "read_file",
-            "tool_name": "read_file",
-            "content": f"part {number}: " + "words of a file " * 60,
-            "tool_call_id": f"call_{number}",
-        },
-    ]  # type: ignore[list-item]
+    asked = {"role": "assistant", "content": "", "reasoning": None, "finish_reason": "tool_calls", "tool_calls": [call]}
+    read = {
+        "role": "tool",
+        "name": "read_file",
+        "tool_name": "read_file",
+        "content": f"part {number}: " + "words of a file " * 60,
+        "tool_call_id": f"call_{number}",
+    }
+    return cast("list[Message]", [asked, read])
 
 
 def loaded_again(messages: list[Message]) -> list[Message]:
     """Return a session as Hermes Agent loads it from its database: with times, without what was empty."""
     dropped = {"name", "_db_persisted"}
     kept = [{k: v for k, v in one.items() if k not in dropped and v is not None} for one in messages]
-    return [{**one, "timestamp": 1_795_000_000.5 + at} for at, one in enumerate(kept)]  # type: ignore[list-item]
+    return cast("list[Message]", [one | {"timestamp": 1_795_000_000.5 + at} for at, one in enumerate(kept)])
 
 
 def run_until_folded(engine: ForHermes, folds: int) -> list[Message]:
