@@ -13,7 +13,7 @@ from leporello.config.keys import VARIABLES
 if TYPE_CHECKING:
     from pathlib import Path
 
-FIXTURES = ("agent", "chat", "cli", "cluster", "databases", "gateway", "lcm", "plugins", "session", "view")
+FIXTURES = ("agent", "chat", "cli", "cluster", "databases", "gateway", "hermes", "lcm", "plugins", "session", "view")
 pytest_plugins = [f"tests.fixtures.{name}" for name in FIXTURES]
 
 SLOW_FOLDERS = frozenset({"e2e", "faults", "property"})

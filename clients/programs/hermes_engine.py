@@ -52,7 +52,7 @@ def main():
             note["answer"] = result["final_response"]
         elif what == "compress":
             before = len(history)
-            history, _ = agent._compress_context(history, None, focus_topic=arguments[0], force=True)  # noqa: SLF001 - what its /compress calls
+            history, _ = agent._compress_context(history, None, focus_topic=arguments[0], force=True)  # noqa: SLF001 - as its own command does
             note["messages"] = [before, len(history)]
         elif what == "new":
             engine.on_session_end(agent.session_id, history)

@@ -3,7 +3,7 @@
 What differs from the contract: it copies the engine that a plugin registered, for every agent. It tells of a new
 session by `bind_session_state`, at `/new` by that alone. It calls `on_session_end` and `on_session_start` at every
 compaction too, although the conversation goes on. And it never asks `should_compress_preflight`, so the messages come
-by a hook.
+by a hook. Its messages carry notes of its own (`messages.py`).
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from weakref import WeakValueDictionary
 
 from leporello.adapters.hermes.auxiliary import AuxiliaryModel, context_length_of
+from leporello.adapters.hermes.messages import given_back, said
 from leporello.compressor import ContextCompressor
 from leporello.config import Config
 from leporello.engine import ContextEngine
@@ -103,7 +104,7 @@ class ForHermes(ContextEngine):
     def on_session_end(self, session_id: str, messages: list[Message]) -> None:
         """End a session; not at a compaction, at which everything is stored already."""
         if not self._boundary and messages:
-            super().on_session_end(session_id, messages)
+            super().on_session_end(session_id, said(messages))
 
     def on_session_reset(self) -> None:
         """Leave the conversation; Hermes Agent names the next one."""
@@ -118,10 +119,29 @@ class ForHermes(ContextEngine):
         **more: Any,
     ) -> list[Message]:
         """Fold, and remember that Hermes Agent ends and begins the session for it."""
-        count = self.compression_count
-        result = super().compress(messages, current_tokens, focus_topic, **more)  # type: ignore[safe-super]
+        count, bare = self.compression_count, said(messages)
+        result = super().compress(bare, current_tokens, focus_topic, **more)  # type: ignore[safe-super]
         self._boundary = self.compression_count > count
-        return result
+        return given_back(messages, bare, result)
+
+    def should_compress_preflight(self, messages: list[Message]) -> bool:
+        """Take the messages of the session."""
+        return super().should_compress_preflight(said(messages))
+
+    def on_turn_complete(self, messages: list[Message], usage: dict[str, Any] | None = None, **kwargs: Any) -> None:
+        """Take the messages of a turn that is over, from a Hermes Agent that tells."""
+        super().on_turn_complete(said(messages), usage, **kwargs)
+
+    def has_content_to_compress(self, messages: list[Message]) -> bool:
+        """Tell whether `/compress` has anything to fold."""
+        return super().has_content_to_compress(said(messages))
+
+    def handle_tool_call(self, name: str, args: dict[str, Any], **kwargs: Any) -> str:
+        """Answer a tool call; the messages before it can be found."""
+        messages = kwargs.get("messages")
+        if isinstance(messages, list):
+            kwargs["messages"] = said(messages)
+        return super().handle_tool_call(name, args, **kwargs)
 
     def update_from_response(self, usage: dict[str, Any]) -> None:
         """Take the provider's count."""

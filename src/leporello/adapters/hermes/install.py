@@ -1,7 +1,8 @@
 """Puts the plugin into a Hermes home, and takes out exactly what was put in.
 
 The plugin is a folder with two files. Two keys of the home's config.yaml choose it: `context.engine`, and its name in
-`plugins.enabled`. A third file in the folder notes what these keys said before.
+`plugins.enabled`. A third file in the folder notes what these keys and their lines were before: a config.yaml that was
+not changed since then gets its lines back, in any other one the two keys are set back.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from difflib import SequenceMatcher
+from hashlib import sha256
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 ENGINE_KEY: Final = "context.engine"
 ENABLED_KEY: Final = "plugins.enabled"
 _NOTE: Final = "installed.json"
+_BACK: Final = ("set    config.yaml: as it was before",)
 _TEMPLATES: Final = {"plugin.yaml": "plugin.yaml.txt", "__init__.py": "plugin.py.txt"}
 
 
@@ -57,6 +61,17 @@ class Plan:
                 folder.rmdir()
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Note:
+    """What was before: both keys, whether config.yaml was there, and its lines for a text of the hash `after`."""
+
+    engine: Any
+    enabled: list[Any] | None
+    existed: bool
+    after: str
+    lines: list[Any]
+
+
 def hermes_home(named: Path | None = None) -> Path:
     """Return the Hermes home that is meant: the named one, $HERMES_HOME, or ~/.hermes; it must be there."""
     home = (named or Path(os.environ.get("HERMES_HOME") or "~/.hermes")).expanduser().absolute()
@@ -82,9 +97,7 @@ def plan_install(home: Path, engine: EngineName) -> Plan:
     enabled = _value(text, config, ENABLED_KEY)
     if enabled is not None and not isinstance(enabled, list):
         raise ConfigError("this is not a list.", file=config, key=ENABLED_KEY)
-    note = note or {"engine": before, "enabled": enabled}
-    texts[folder / _NOTE] = json.dumps(note, indent=2) + "\n"
-    lines = [f"write  {file.relative_to(home)}" for file in texts]
+    lines = [f"write  {file.relative_to(home)}" for file in (*texts, folder / _NOTE)]
     changed = text
     if before != NAME:
         changed = with_key(changed, config, ENGINE_KEY, NAME)
@@ -92,6 +105,11 @@ def plan_install(home: Path, engine: EngineName) -> Plan:
     if NAME not in (enabled or []):
         changed = with_key(changed, config, ENABLED_KEY, [*(enabled or []), NAME])
         lines.append(f"set    config.yaml: {ENABLED_KEY}: + {NAME}")
+    if note is None:
+        note = _Note(engine=before, enabled=enabled, existed=config.exists(), **_undo(text, changed))
+    elif changed != text:
+        note = replace(note, after="", lines=[])
+    texts[folder / _NOTE] = json.dumps(asdict(note), indent=2) + "\n"
     if changed != text:
         texts[config] = changed
     lines.append(f"Conversations are stored in {STORE}, beside config.yaml, from the first message on.")
@@ -107,18 +125,27 @@ def plan_uninstall(home: Path) -> Plan:
     removed = tuple(file for name in (*_TEMPLATES, _NOTE) if (file := folder / name).exists())
     lines = [f"remove {file.relative_to(home)}" for file in removed]
     text = _read(config)
-    changed = text
-    if _value(text, config, ENGINE_KEY) == NAME:
-        changed = _set_back(changed, config, ENGINE_KEY, note["engine"])
-        lines.append(f"set    config.yaml: {ENGINE_KEY}: {note['engine'] or 'not set'}")
-    enabled = _value(text, config, ENABLED_KEY)
-    if isinstance(enabled, list) and NAME in enabled and NAME not in (note["enabled"] or []):
-        left = [name for name in enabled if name != NAME]
-        changed = _set_back(changed, config, ENABLED_KEY, left if left or note["enabled"] is not None else None)
-        lines.append(f"set    config.yaml: {ENABLED_KEY}: - {NAME}")
+    changed, told = (_undone(text, note), _BACK) if note.after == _hashed(text) else _keys_set_back(text, config, note)
+    lines += told
     if (home / STORE).exists():
         lines.append(f"{STORE} stays: `leporello sessions list --store {home / STORE}` shows what is in it.")
+    if not changed and not note.existed and config.exists():
+        return Plan(home=home, lines=tuple(lines), remove=(*removed, config))
     return Plan(home=home, lines=tuple(lines), write={config: changed} if changed != text else {}, remove=removed)
+
+
+def _keys_set_back(text: str, config: Path, note: _Note) -> tuple[str, list[str]]:
+    """Return a text that was changed since then with both keys as they were, and what is told about it."""
+    changed, lines = text, []
+    if _value(text, config, ENGINE_KEY) == NAME:
+        changed = _set_back(changed, config, ENGINE_KEY, note.engine)
+        lines.append(f"set    config.yaml: {ENGINE_KEY}: {note.engine or 'not set'}")
+    enabled = _value(text, config, ENABLED_KEY)
+    if isinstance(enabled, list) and NAME in enabled and NAME not in (note.enabled or []):
+        left = [name for name in enabled if name != NAME]
+        changed = _set_back(changed, config, ENABLED_KEY, left if left or note.enabled is not None else None)
+        lines.append(f"set    config.yaml: {ENABLED_KEY}: - {NAME}")
+    return changed, lines
 
 
 def _set_back(text: str, file: Path, key: str, value: Any) -> str:
@@ -131,20 +158,38 @@ def _text(template: str, engine: str) -> str:
     return Template(found).substitute(version=leporello.__version__, engine=engine)
 
 
-def _note(folder: Path) -> dict[str, Any] | None:
+def _note(folder: Path) -> _Note | None:
     """Return what was noted when the plugin was installed; None when it was not."""
     try:
-        noted = json.loads((folder / _NOTE).read_text("utf-8"))
+        return _Note(**json.loads((folder / _NOTE).read_text("utf-8")))
     except FileNotFoundError:
         return None
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         raise ConfigError(f"it cannot be read ({error}).", file=folder / _NOTE) from error
-    return {"engine": noted.get("engine"), "enabled": noted.get("enabled")}
+
+
+def _undo(before: str, after: str) -> dict[str, Any]:
+    """Return the hash of the new text, and which of its lines were which ones before."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    changes = SequenceMatcher(None, new, old, autojunk=False).get_opcodes()
+    lines = [[start, stop, old[first:last]] for kind, start, stop, first, last in changes if kind != "equal"]
+    return {"after": _hashed(after), "lines": lines}
+
+
+def _undone(text: str, note: _Note) -> str:
+    lines = text.splitlines(keepends=True)
+    for start, stop, old in reversed(note.lines):
+        lines[start:stop] = old
+    return "".join(lines)
+
+
+def _hashed(text: str) -> str:
+    return sha256(text.encode()).hexdigest()
 
 
 def _read(config: Path) -> str:
     try:
-        return config.read_text("utf-8")
+        return config.read_bytes().decode("utf-8")
     except FileNotFoundError:
         return ""
     except (OSError, UnicodeDecodeError) as error:

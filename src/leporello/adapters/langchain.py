@@ -1,0 +1,138 @@
+"""A middleware for LangChain's agents: what is sent to the model is folded, the agent's own state stays as it is.
+
+    middleware = FoldingMiddleware(lambda thread: Session.open(thread, model="gpt-5.4", engine="lcm"))
+    agent = create_agent(model, tools=[...], middleware=[middleware], checkpointer=...)
+
+Every thread of the agent is a conversation of that name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, cast
+
+from langchain.agents.middleware import AgentMiddleware  # type: ignore[import-not-found]
+from langchain_core.messages import AIMessage, ToolMessage, convert_to_messages, convert_to_openai_messages  # type: ignore[import-not-found]
+from langchain_core.tools import StructuredTool  # type: ignore[import-not-found]
+from langchain_core.utils.function_calling import convert_to_openai_tool  # type: ignore[import-not-found]
+from langgraph.config import get_config  # type: ignore[import-not-found]
+
+from leporello.adapters.history import HistorySession
+from leporello.lcm.tools import SCHEMAS
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from leporello.messages import Message
+    from leporello.session import Session
+
+DEFAULT_THREAD = "langchain"
+
+
+class FoldingMiddleware(AgentMiddleware):  # type: ignore[misc] # LangChain is not installed where types are checked
+    """Folds the messages of each request, answers the tools of the engine, and recovers once from an overflow.
+
+    open_session   opens the session of a thread, by its name
+    recall         whether the model gets the tools of the lossless engine; False with another engine
+    """
+
+    def __init__(self, open_session: Callable[[str], Session], *, recall: bool = True) -> None:
+        super().__init__()
+        self._open = open_session
+        self._threads: dict[str, HistorySession] = {}
+        self.tools = [_recall_tool(schema) for schema in SCHEMAS] if recall else []
+
+    def session(self, thread: str = DEFAULT_THREAD) -> Session:
+        """Return the session of a thread: what it used and cost, its engine, its branches."""
+        return self._of(thread).session
+
+    def close(self) -> None:
+        """Close the sessions."""
+        while self._threads:
+            self._threads.popitem()[1].session.close()
+
+    def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        """Send the folded messages; once more if they are still too long for the provider."""
+        try:
+            response = handler(self._folded(request))
+        except Exception as error:
+            if not self._here().session.recover(error):
+                raise
+            response = handler(self._folded(request))
+        self._record(response)
+        return response
+
+    async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Do the same, with the work of the session in a thread beside the loop."""
+        try:
+            response = await handler(await asyncio.to_thread(self._folded, request))
+        except Exception as error:
+            if not await asyncio.to_thread(self._here().session.recover, error):
+                raise
+            response = await handler(await asyncio.to_thread(self._folded, request))
+        await asyncio.to_thread(self._record, response)
+        return response
+
+    def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        """Return the engine's answer to a call of its own tools."""
+        return self._answered(request) or handler(request)
+
+    async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        """Do the same."""
+        return self._answered(request) or await handler(request)
+
+    def _folded(self, request: Any) -> Any:
+        here = self._here()
+        system = request.system_message
+        if system is not None and not here.session.window:
+            here.session.add(_openai([system])[0])
+        tools = [convert_to_openai_tool(tool) for tool in request.tools if tool not in self.tools]
+        sent = here.request(_openai(request.messages), tools)
+        messages = [
+            convert_to_messages([message])[0] if place is None else request.messages[place] for message, place in sent
+        ]
+        return request.override(messages=messages)
+
+    def _record(self, response: Any) -> None:
+        results = [response] if isinstance(response, AIMessage) else response.result
+        answer = next(message for message in results if isinstance(message, AIMessage))
+        self._here().record(_openai([answer])[0], _usage(answer.usage_metadata))
+
+    def _answered(self, request: Any) -> Any:
+        call = request.tool_call
+        answer = self._here().answers.get(call["id"])
+        return None if answer is None else ToolMessage(answer, tool_call_id=call["id"], name=call["name"])
+
+    def _here(self) -> HistorySession:
+        """Return the session of the thread that is running."""
+        return self._of(str(get_config().get("configurable", {}).get("thread_id") or DEFAULT_THREAD))
+
+    def _of(self, thread: str) -> HistorySession:
+        if thread not in self._threads:
+            self._threads[thread] = HistorySession(self._open(thread))
+        return self._threads[thread]
+
+
+def _recall_tool(schema: dict[str, Any]) -> Any:
+    def never(**_: Any) -> str:
+        raise AssertionError("the middleware answers this tool")
+
+    return StructuredTool(
+        name=schema["name"], description=schema["description"], args_schema=schema["parameters"], func=never
+    )
+
+
+def _openai(messages: Sequence[Any]) -> list[Message]:
+    return cast("list[Message]", convert_to_openai_messages(list(messages)))
+
+
+def _usage(usage: Any) -> dict[str, Any] | None:
+    if not usage:
+        return None
+    cached = (usage.get("input_token_details") or {}).get("cache_read", 0)
+    return {
+        "prompt_tokens": usage["input_tokens"],
+        "completion_tokens": usage["output_tokens"],
+        "total_tokens": usage["total_tokens"],
+        "prompt_tokens_details": {"cached_tokens": cached},
+    }

@@ -1,0 +1,93 @@
+"""LangChain's own agent with our middleware, in an environment of its own, against the model server."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.fixtures.environments import environment
+
+from leporello.messages.types import text_of
+from leporello.testing.model_server import ModelServer, Step, Use
+
+if TYPE_CHECKING:
+    from leporello.testing.model_server import ReceivedRequest
+
+pytestmark = pytest.mark.slow
+
+PROGRAM = Path(__file__).parents[2] / "clients" / "programs" / "langchain_folding.py"
+TURNS = 200 if os.environ.get("LEPORELLO_SOAK") else 60
+WINDOW = 12_000
+QUESTION = "Where does the spare lamp hang?"
+PLACE = "beside the blue door"
+
+
+class Model:
+    """Reads one log after the other, and asks its memory for what is not in the request."""
+
+    def __init__(self) -> None:
+        self.read = 0
+
+    def __call__(self, request: ReceivedRequest) -> Step:
+        newest = next(text_of(one) for one in reversed(request.messages) if one["role"] == "user")
+        last = request.messages[-1]
+        if newest == QUESTION:
+            if last["role"] == "tool":
+                return Step(text=f"It hangs {PLACE}." if PLACE in text_of(last) else "I do not know.")
+            return Step(tool_calls=[Use(name="lcm_grep", arguments={"query": "spare lamp hangs"})])
+        wanted = re.search(r"Read the logs 1 to (\d+)", newest)
+        assert wanted, "the instruction is in every request, as it was said"
+        if self.read >= int(wanted[1]):
+            return Step(text="Done.")
+        self.read += 1
+        return Step(tool_calls=[Use(name="read_log", arguments={"number": self.read})])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """What the program and the model saw."""
+
+    told: dict[str, Any]
+    requests: list[ReceivedRequest]
+    read: int
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    python = environment("langchain", "langchain>=1", "langchain-openai") / "bin" / "python"
+    folder, model = tmp_path_factory.mktemp("langchain"), Model()
+    variables = {"PATH": os.environ["PATH"], "HOME": str(folder), "LEPORELLO_HOME": str(folder / "leporello")}
+    with ModelServer(then=model, window=WINDOW) as server:
+        arguments = [python, PROGRAM, server.openai_url, folder / "store.db", str(TURNS)]
+        done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=500, check=False)
+        requests = server.requests
+    assert done.returncode == 0, done.stderr[-3_000:]
+    return Seen(told=json.loads(done.stdout.splitlines()[-1]), requests=requests, read=model.read)
+
+
+def test_every_request_is_valid_and_fits(seen: Seen) -> None:
+    assert (seen.read, [one.refused for one in seen.requests if one.refused]) == (TURNS, [])
+    assert seen.told["compactions"] >= TURNS // 30
+
+
+def test_the_agents_own_history_stays_whole(seen: Seen) -> None:
+    said = 2 + 2 * TURNS + 2 * 4
+    assert seen.told["kept"] == said
+    assert max(len(one.messages) for one in seen.requests) < said / 2
+
+
+def test_an_early_value_is_found_again_also_after_a_restart_and_with_asyncio(seen: Seen) -> None:
+    assert seen.told["answers"] == [f"It hangs {PLACE}."] * 2
+    asked = next(one for one in seen.requests if text_of(one.messages[-1]) == QUESTION)
+    assert PLACE not in json.dumps(asked.messages), "it was folded"
+    assert seen.told["branches"] == 1, "the restarted agent goes on in the same conversation"
+
+
+def test_the_cost_is_reported(seen: Seen) -> None:
+    assert seen.told["cost"] > 0
