@@ -210,6 +210,7 @@ def test_a_refused_key_is_told_and_the_program_sees_its_providers_status(
     outcome = leporello("wrap", "--", sys.executable, "-c", REFUSED)
     assert outcome.code == 41
     assert re.search(r"^  refused +1 request: 1 with 401$", outcome.err, re.MULTILINE)
+    assert re.search(r"^  requests +0, 0 folds$", outcome.err, re.MULTILINE)
 
 
 def test_a_websocket_that_is_not_served_is_no_refusal() -> None:

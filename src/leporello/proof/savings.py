@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 from leporello.prices import cost_at, price_of
+from leporello.session.accounts import totals
 from leporello.tokens import window_of
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def savings_by_row(
             before = one.unfolded_tokens
         else:
             paid = row.cost_usd or 0.0
-            one = Savings(compactions=int(row.reason != "undo"), cost_usd=paid, uncached_usd=paid)
+            one = Savings(compactions=totals([row]).compactions, cost_usd=paid, uncached_usd=paid)
         yield row, one
 
 
