@@ -31,7 +31,8 @@ class Recognition(Part):
         Places that were deleted or replaced since are left out.
         """
         with self._db.read() as connection:
-            for hash_ in chain(hashes[:_FIRST_TRIED], _stored(connection, hashes[_FIRST_TRIED:])):
+            tried = hashes[:_FIRST_TRIED], hashes[_FIRST_TRIED:]
+            for hash_ in chain.from_iterable(_stored(connection, some) for some in tried):
                 if places := _places(connection, hash_, owner):
                     return places
         return []
