@@ -96,7 +96,7 @@ def _gathered(store: Store, conversation: str, owner: str) -> int:
     """Return the seq up to which the trail was gathered: that of the newest artifact's group."""
     newest = store.artifacts(conversation, owner=owner, limit=1)
     message = newest[0][1].message if newest else ""
-    row = store.get([message], owner=owner).get(message) if message else None
+    row = store.get([message], owner=owner, conversation=conversation).get(message) if message else None
     if row is None:
         return 0
     rows = list(islice(store.messages(conversation, owner=owner, first=row.seq), _PAGE))

@@ -240,5 +240,7 @@ def _calling_message(branch: Branch, leaf: Sequence[Piece]) -> list[Stored]:
     """Return the message with the calls that the first results of a leaf answer."""
     if not leaf or leaf[0].stored.role != "tool":
         return []
-    before = branch.store.neighbours([leaf[0].stored.id], before=_MOST_RESULTS, after=0, owner=branch.owner)
+    before = branch.store.neighbours(
+        [leaf[0].stored.id], before=_MOST_RESULTS, after=0, owner=branch.owner, conversation=branch.conversation
+    )
     return [row for row in before if row.role != "tool" and not is_system(row.message)][-1:]

@@ -49,7 +49,7 @@ def last_count(branch: Branch) -> LastCount | None:
     row, window = rows[0]
     count = _count(row, len(items))
     rest = [item["m"] for item in window[len(items) :] if "m" in item]
-    cut = sum(count_message(one.message) for one in branch.store.get(rest, owner=branch.owner).values())
+    cut = sum(count_message(one.message) for one in branch.get(rest).values())
     return count and count._replace(tokens=count.tokens - cut)
 
 

@@ -93,8 +93,12 @@ class Branch:
     # what can be read
 
     def get(self, ids: Iterable[str | None]) -> dict[str, Stored]:
-        """Fetch messages by id."""
-        return self.store.get([i for i in ids if i is not None], **self.here)
+        """Fetch messages of the conversation by id."""
+        return self.store.get([i for i in ids if i is not None], conversation=self.conversation, **self.here)
+
+    def get_anywhere(self, ids: Iterable[str]) -> dict[str, Stored]:
+        """Fetch messages of any conversation of the owner by id."""
+        return self.store.get(ids, **self.here)
 
     def messages(
         self,
@@ -128,7 +132,11 @@ class Branch:
         return self._nodes.nodes
 
     def node(self, id_: str) -> Node | None:
-        """Return one node by its id."""
+        """Return one node of the conversation by its id."""
+        return self.store.node(id_, owner=self.owner, conversation=self.conversation)
+
+    def node_anywhere(self, id_: str) -> Node | None:
+        """Return one node of any conversation of the owner by its id."""
         return self.store.node(id_, owner=self.owner)
 
     def prepared_nodes(self) -> list[Node]:

@@ -179,8 +179,10 @@ class TranscriptStore(Protocol):
         here.
         """
 
-    def get(self, ids: Iterable[str], *, owner: str = "", branch: int | None = None) -> dict[str, Stored]:
-        """Fetch messages by id; unknown ids, and those of other owners, are left out."""
+    def get(
+        self, ids: Iterable[str], *, owner: str = "", branch: int | None = None, conversation: str | None = None
+    ) -> dict[str, Stored]:
+        """Fetch messages by id, of one conversation or of all; unknown ids, and those of others, are left out."""
 
     def messages(
         self,
@@ -204,7 +206,9 @@ class TranscriptStore(Protocol):
     def newest(self, conversation: str, *, owner: str = "", branch: int | None = None) -> str | None:
         """Return the id of the newest message of a branch, the system prompt left out; None when there is none."""
 
-    def neighbours(self, ids: Iterable[str], *, before: int, after: int, owner: str = "") -> list[Stored]:
+    def neighbours(
+        self, ids: Iterable[str], *, before: int, after: int, owner: str = "", conversation: str | None = None
+    ) -> list[Stored]:
         """Return messages with those around each, on the path of the head or else of its own branch; each once."""
 
     def asking(
@@ -295,8 +299,8 @@ class NodeStore(Protocol):
     def conversation_of_node(self, id: str, *, owner: str = "") -> str | None:  # noqa: A002 - its name
         """Return the conversation that a node belongs to, or None."""
 
-    def node(self, id: str, *, owner: str = "") -> Node | None:  # noqa: A002 - its name
-        """Return one node."""
+    def node(self, id: str, *, owner: str = "", conversation: str | None = None) -> Node | None:  # noqa: A002 - its name
+        """Return one node, of one conversation or of any."""
 
     def levels(self, conversation: str, note: str, *, owner: str = "", branch: int | None = None) -> list[Level]:
         """Count the nodes of a branch by level, and those that carry a note in `meta`; the lowest level first."""

@@ -1,29 +1,37 @@
-"""With tables that are hash-partitioned by conversation, a turn and a fold touch one partition of each."""
+"""With tables that are hash-partitioned by conversation, a turn, a fold and a search touch one partition of each."""
 
 from __future__ import annotations
 
 import json
 import re
+import threading
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
 from tests.fixtures.databases import server
 
-from leporello.store import JournalRow, Node, StoredWindow
+from leporello import Session
+from leporello.lcm.job_worker import JobWorker
+from leporello.lcm.settings import LCMSettings
+from leporello.llm import ScriptedLLM
+from leporello.store import FOLD, JournalRow, Node, StoredWindow
 from leporello.store.postgres import migrations
 from leporello.store.postgres.connection import PostgresConnection, translated
 from leporello.store.records import Cover
+from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from tests.fixtures.databases import Schemas
 
+    from leporello.messages import Message
     from leporello.store.postgres import PostgresStore
 
 WHOLE = {"settings", "conversations", "jobs", "known", "purges"}
 PARTITIONS = 4
+LOOK_UPS = ("FROM known", "WHERE c.owner = ? AND c.key = ?")
 
 
 def partitioned(script: str) -> str:
@@ -92,13 +100,13 @@ def _partitions(plan: Any) -> set[str]:
 def spread(touched: dict[str, set[str]]) -> dict[str, list[str]]:
     """Return the statements that touch several partitions of one table.
 
-    Which conversation a history belongs to is not known before `known` was looked up, so that statement is pruned only
-    while it runs.
+    Two are pruned only while they run, because they look the conversation up themselves: the one that asks which
+    conversation a history belongs to, and the one that describes the conversation of a name.
     """
     wide = {}
     for statement, names in touched.items():
         tables = [name.rpartition("_p")[0] for name in names]
-        if len(set(tables)) < len(tables) and "FROM known" not in statement:
+        if len(set(tables)) < len(tables) and not any(each in statement for each in LOOK_UPS):
             wide[statement] = sorted(names)
     return wide
 
@@ -155,3 +163,53 @@ def test_a_statement_without_its_conversation_would_be_noticed(
 ) -> None:
     store.get(["m1"])
     assert len(spread(touched)) == 1
+
+
+STATISTICS = (
+    "SELECT coalesce(max(id), 0) FROM search",
+    "SELECT count(*), min(id) FROM (SELECT s.id FROM search s WHERE s.terms",
+    "SELECT count(*) FROM search s WHERE s.terms",
+)
+"""What a search asks of all conversations: how rare a word is, and the newest number."""
+
+
+def test_a_search_of_a_conversation_finds_its_hits_in_one_partition(
+    store: PostgresStore, touched: dict[str, set[str]]
+) -> None:
+    """How rare its words are is asked of all conversations, so that a hit has the same score wherever it is found."""
+    assert store.search("question", conversation="c5").hits
+    assert store.search("what was the question 5 about?", conversation="c5").hits
+    assert store.search("question", conversation="c5", sort="recency").hits
+    assert store.search("quest.*", conversation="c5", regex=True).hits
+    wide = spread(touched)
+    assert [statement for statement in wide if not statement.startswith(STATISTICS)] == []
+    hits = [names for statement, names in touched.items() if "s.terms @@" in statement and statement not in wide]
+    assert any({name.rpartition("_p")[0] for name in names} >= {"search", "messages"} for names in hits)
+    touched.clear()
+    assert store.search("question").hits
+    assert any("FROM search s JOIN messages" in statement or "newest AS" in statement for statement in spread(touched))
+
+
+def test_a_session_with_the_lossless_engine_touches_one_partition(
+    store: PostgresStore, touched: dict[str, set[str]], work: Callable[..., list[Message]]
+) -> None:
+    """Turns, the summaries that a worker writes, and the folds that use them."""
+    llm = ScriptedLLM("## Goal\nFix it.\n\n## Progress\n### Done\n- Read src/app.py.", context_length=64_000)
+    config: dict[str, Any] = {
+        "context": {"engine": "lcm"},
+        "lcm": {"background": "workers", "leaf_tokens": 500, "threshold": 0.4},
+    }
+    with Session.open("c5", model="m", context_length=8_000, store=store, llm=llm, config=config) as session:
+        for turn in range(12):
+            for message in work(turn, turn + 1, 400):
+                if message["role"] == "assistant":
+                    usage = {"prompt_tokens": count_messages(session.request()["messages"]), "completion_tokens": 9}
+                    session.record({"choices": [{"message": message}], "usage": usage})
+                else:
+                    session.add(message)
+            JobWorker(store, LCMSettings.of(config["lcm"]), lambda _: llm).run(threading.Event(), once=True)
+        folds = len([row for row in store.journal("c5") if row.reason == FOLD])
+        nodes = store.nodes("c5")
+    assert folds
+    assert any(node.made_by == "model" for node in nodes)
+    assert spread(touched) == {}

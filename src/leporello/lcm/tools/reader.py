@@ -65,12 +65,12 @@ class Reader:
 
     def node(self, name: str) -> Node | None:
         """Return a node of this conversation, or of the owner when the scope allows it."""
-        node = self._branch.node(name) if _is_id(name, "n") else None
+        node = self._branch.node_anywhere(name) if _is_id(name, "n") else None
         return node if node is not None and self._within(self._home(node)) else None
 
     def message(self, name: str) -> Stored | None:
         """Return a message of this conversation, or of the owner when the scope allows it."""
-        stored = self._branch.get([name]).get(name) if _is_id(name, "m") else None
+        stored = self._branch.get_anywhere([name]).get(name) if _is_id(name, "m") else None
         return stored if stored is not None and self._within(stored.conversation) else None
 
     def _within(self, conversation: str) -> bool:
@@ -87,7 +87,7 @@ class Reader:
 
     def branches(self, ids: Sequence[str]) -> dict[str, dict[str, int]]:
         """Return that field for each of these messages."""
-        found = self._branch.get(ids)
+        found = self._branch.get_anywhere(ids)
         return {id_: self.branch(found.get(id_)) for id_ in ids}
 
     def leaves(self, messages: Iterable[tuple[str, int | None]]) -> dict[str, str]:
@@ -119,7 +119,7 @@ class Reader:
         """Walk originals from a message on, leaf by leaf, each message once; "" is the first."""
         first = 0
         if start:
-            row = self._branch.get([start]).get(start)
+            row = self._branch.get_anywhere([start]).get(start)
             first = row.seq if row and row.conversation == conversation else 0
             at = next((n for n, cover in enumerate(covers) if cover.first_seq <= first <= cover.last_seq), None)
             if at is None:
@@ -141,7 +141,7 @@ class Reader:
     def _first(self, node: Node) -> Stored | None:
         """Return the first message that a node covers; None when it is deleted."""
         begins = str(node.meta.get("begins", ""))
-        return self._branch.get([begins]).get(begins)
+        return self._branch.get_anywhere([begins]).get(begins)
 
     def _entry(self, stored: Stored, offset: int, left: int) -> tuple[dict[str, Any] | None, int, int | None]:
         """Return a message as it is shown, what that takes, and where it ends when it is not all of it."""
@@ -163,7 +163,7 @@ class Reader:
         return entry, count_text(part) + 2 * _PER_ENTRY, stop if stop < len(text) else None
 
     def _node(self, node: Node) -> dict[str, Any]:
-        children = [self._branch.node(child) for child in node.children[:_MOST_CHILDREN]]
+        children = [self._branch.node_anywhere(child) for child in node.children[:_MOST_CHILDREN]]
         return {
             "id": node.id,
             **self.home(self._home(node)),

@@ -144,7 +144,7 @@ class LCMTools:
 
     def _nodes(self, hits: Sequence[tuple[str, Hit]]) -> dict[str, Any]:
         homes = {name: hit.conversation for name, hit in hits}
-        found = {name: self._branch.node(name) for name in homes}
+        found = {name: self._branch.node_anywhere(name) for name in homes}
         return {
             name: {
                 **self._reader.home(homes[name]),
@@ -168,7 +168,7 @@ class LCMTools:
             question, conversation=branch.conversation, owner=branch.owner, without=self._asking(), limit=PASSAGES
         )
         hits = found.hits
-        rows = self._branch.get(hit.id for hit in hits)
+        rows = self._branch.get_anywhere(hit.id for hit in hits)
         texts = {hit.id: redact(flat_text(rows[hit.id].message)) for hit in hits if hit.id in rows}
         answer, why = self._answered(question, texts, max_tokens) if texts else (None, "")
         if answer is not None:

@@ -126,6 +126,8 @@ def _best(connection: Connection, look: _Look, limit: int) -> tuple[list[tuple[i
     wheres, values = _conditions(look.match.filter)
     hits, wanted = look.hits()
     score, weights = _score(connection, look.expression)
+    if isinstance(look.scope.value, int):
+        wheres, values = f"{wheres} AND m.conversation = ?", [*values, look.scope.value]
     rows = connection.execute(
         "WITH newest AS MATERIALIZED (SELECT s.conversation, s.id, s.length, s.text FROM search s"
         f" WHERE {hits} ORDER BY s.id DESC LIMIT ?)"

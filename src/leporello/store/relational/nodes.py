@@ -83,9 +83,14 @@ class Nodes(Part):
             ).fetchone()
             return row[0] if row else None
 
-    def node(self, id: str, *, owner: str = "") -> Node | None:  # noqa: A002 - its name
-        """Return one node."""
+    def node(self, id: str, *, owner: str = "", conversation: str | None = None) -> Node | None:  # noqa: A002 - its name
+        """Return one node, of one conversation or of any."""
         with self._db.read() as connection:
+            if conversation is not None:
+                found = find(connection, conversation, owner)
+                number = number_of(id, "n")
+                nodes = _load(connection, [number], found.id) if found and number is not None else []
+                return nodes[0] if nodes else None
             row = connection.execute(
                 "SELECT n.id, c.id FROM nodes n JOIN conversations c ON c.id = n.conversation"
                 " WHERE n.id = ? AND c.owner = ?",

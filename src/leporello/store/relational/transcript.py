@@ -27,11 +27,15 @@ PAGE_CHARACTERS: Final = 8 * 1024 * 1024
 class TranscriptRows(Part):
     """Reading what was said."""
 
-    def get(self, ids: Iterable[str], *, owner: str = "", branch: int | None = None) -> dict[str, Stored]:
-        """Fetch messages by id; unknown ids, and those of other owners, are left out."""
+    def get(
+        self, ids: Iterable[str], *, owner: str = "", branch: int | None = None, conversation: str | None = None
+    ) -> dict[str, Stored]:
+        """Fetch messages by id, of one conversation or of all; unknown ids, and those of others, are left out."""
         numbers = [number for id_ in ids if (number := number_of(id_, "m")) is not None]
         with self._db.read() as connection:
-            return {stored.id: stored for stored in load(connection, numbers, owner=owner, branch=branch).values()}
+            within = _number(connection, conversation, owner)
+            rows = load(connection, numbers, owner=owner, branch=branch, conversation=within)
+            return {stored.id: stored for stored in rows.values()}
 
     def messages(
         self,
@@ -67,12 +71,15 @@ class TranscriptRows(Part):
             ).fetchall()
         return self._listed(rows[::-1] if newest_first else rows, branch, found.id)
 
-    def neighbours(self, ids: Iterable[str], *, before: int, after: int, owner: str = "") -> list[Stored]:
+    def neighbours(
+        self, ids: Iterable[str], *, before: int, after: int, owner: str = "", conversation: str | None = None
+    ) -> list[Stored]:
         """Return messages with those around each, on the path of the head or else of its own branch; each once."""
         numbers = [number for id_ in ids if (number := number_of(id_, "m")) is not None]
         with self._db.read() as connection:
-            found = [each for number in numbers for each in _with_neighbours(connection, number, before, after)]
-            return list(load(connection, list(dict.fromkeys(found)), owner=owner).values())
+            within = _number(connection, conversation, owner)
+            found = [each for number in numbers for each in _with_neighbours(connection, number, before, after, within)]
+            return list(load(connection, list(dict.fromkeys(found)), owner=owner, conversation=within).values())
 
     def asking(
         self, conversation: str, tools: Collection[str], *, owner: str = "", branch: int | None = None
@@ -154,12 +161,18 @@ def _page_length(rows: Sequence[tuple[int, int, *tuple[Any, ...]]]) -> int:
     return max(1, sum(size <= PAGE_CHARACTERS for size in sizes))
 
 
-def _with_neighbours(connection: Connection, number: int, before: int, after: int) -> list[int]:
+def _number(connection: Connection, conversation: str | None, owner: str) -> int | None:
+    """Return the number of a conversation, 0 when there is none of this name, or None for any."""
+    return None if conversation is None else (find(connection, conversation, owner) or NEW).id
+
+
+def _with_neighbours(connection: Connection, number: int, before: int, after: int, within: int | None) -> list[int]:
     """Return the numbers of a message and of those around it, in order; a system message stands alone."""
+    known, values = ("", ()) if within is None else (f" AND {connection.dialect.message_of}", (within,))
     row = connection.execute(
         "SELECT m.conversation, m.place, m.kind, m.branch, m.seq, m.gone, c.head FROM messages m"
-        " JOIN conversations c ON c.id = m.conversation WHERE m.id = ?",
-        (number,),
+        f" JOIN conversations c ON c.id = m.conversation WHERE m.id = ?{known}",
+        (number, *values),
     ).fetchone()
     if row is None:
         return []

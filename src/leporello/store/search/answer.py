@@ -120,5 +120,7 @@ def _fetched(asked: Asked, match: str, limit: int, *, newest_first: bool) -> Can
 def _neighbours(asked: Asked, best: Iterable[Candidate]) -> list[Candidate]:
     """Return what stands directly around the best hits, if the filter allows it."""
     ids = [each.id for each in best]
-    around = asked.store.neighbours(ids, before=_AROUND, after=_AROUND, owner=asked.filter.owner)
+    around = asked.store.neighbours(
+        ids, before=_AROUND, after=_AROUND, owner=asked.filter.owner, conversation=asked.filter.conversation
+    )
     return [as_candidate(each) for each in around if number_of(each.id) <= asked.newest and fits(each, asked.filter)]

@@ -263,7 +263,8 @@ def _texts(asked: _Search, found: Sequence[Candidate]) -> dict[str, str]:
     """Return the texts that may be shown, by id; a message that was deleted meanwhile has none."""
     if not asked.hide_secrets:
         return {each.id: each.text for each in found}
-    rows = asked.store.get([each.id for each in found], owner=asked.filter.owner)
+    scope = asked.filter
+    rows = asked.store.get([each.id for each in found], owner=scope.owner, conversation=scope.conversation)
     return {id_: _clean_text(stored) for id_, stored in rows.items()}
 
 
