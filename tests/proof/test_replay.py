@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -237,8 +238,22 @@ def named(findings: list[str], what: str) -> list[str]:
     return [finding for finding in findings if f": {what}: " in finding]
 
 
-def test_planted_an_engine_that_drops_turns_is_named_with_what_it_lost() -> None:
-    (lost,) = named(found_with(lambda window: Planted(window, rewritten(empty))), "lost")
+def test_planted_an_engine_that_drops_a_turn_is_named_with_what_it_lost() -> None:
+    """It folds nothing, and leaves out the turn after the first."""
+    gone: list[Message] = []
+
+    class Forgetful(ContextCompressor):
+        def compress(self, messages: list[Message], *args: Any, **options: Any) -> list[Message]:
+            turns = [at for at, message in enumerate(messages) if role_of(message) == "user"]
+            start, end = turns[1:3]
+            gone.extend(messages[start:end])
+            return [*messages[:start], *messages[end:]]
+
+    (lost,) = named(found_with(Forgetful, turns=14), "lost")
+    said_there = "\n".join(map(str, gone))
+    quoted = re.findall(r"value '([^']+)'", lost)
+    assert quoted
+    assert all(value in said_there for value in quoted)
     assert "(message " in lost
 
 

@@ -53,7 +53,8 @@ HEAD: Final = 10
 _BEST_OF_SITTING: Final = 3  # hits by which sittings are compared
 _LONGEST_LENGTH: Final = 60_000  # characters; a longer message is no longer in its score
 _LONGEST_SPLIT: Final = 2_000  # characters of a message that are cut into words; beyond, only its terms are looked for
-_ASKING: Final = re.compile(r"[^.!?。！？\n]*(?:\?(?!\w)|？)")  # a sentence; the mark in an address asks nothing
+# A sentence that asks, or another one; the mark in an address asks nothing.
+_SENTENCES: Final = re.compile(r"([^.!?。！？\n]*(?:\?(?!\w)|？))|[^.!?。！？\n]*(?:.|\n|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,13 +230,20 @@ def _sittings(read: list[_Read]) -> list[list[_Read]]:
 def _read(candidate: Candidate, terms: Sequence[str]) -> _Read:
     """Count a candidate's terms."""
     text = candidate.text
-    asked = "\n".join(_ASKING.findall(text)) if len(text) <= _LONGEST_SPLIT else ""
+    asked = questions_in(text)
     return _Read(
         candidate=candidate,
         length=float(min(len(text), _LONGEST_LENGTH) or 1),
         counts=_counts(text, terms),
         asked=_counts(asked, terms) if asked else (0.0,) * len(terms),
     )
+
+
+def questions_in(text: str) -> str:
+    """Return the sentences of a text that ask; of a long text none, as it is no question."""
+    if len(text) > _LONGEST_SPLIT or not any(mark in text for mark in "?？"):
+        return ""
+    return "\n".join(filter(None, _SENTENCES.findall(text)))
 
 
 def _counts(text: str, terms: Sequence[str]) -> tuple[float, ...]:
