@@ -72,6 +72,7 @@ _WORDS: Final = {
     "added": "+ added",
     "folded": "− folded",
     "cleared": "~ shortened",
+    "changed": "~ changed",
     "summary": "+ summary",
     "dropped": "− replaced",
     "moved": "↕ moved",
