@@ -19,7 +19,8 @@ FOLDER = Path(__file__).parent / "how-to"
 PICTURES = {
     "view-window": ("/view/window?c=harbour", "light", 1_060, 1_000),
     "view-time": ("/view/time?c=harbour&at=38", "light", 1_060, 760),
-    "view-cost": ("/view/cost?c=harbour", "dark", 1_060, 860),
+    "view-cost": ("/view/cost?c=harbour", "dark", 1_060, 940),
+    "view-summaries": ("/view/dag?c=harbour&node=n41", "light", 1_060, 760),
     "view-phone": ("/view/time?c=harbour&at=37", "light", 390, 844),
 }
 

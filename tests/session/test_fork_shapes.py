@@ -37,7 +37,7 @@ from leporello.lcm.verify import verify
 from leporello.llm.scripted import ScriptedLLM
 from leporello.session import Session
 from leporello.session.entries import load
-from leporello.store import Branch, JournalRow, StoredWindow
+from leporello.store import FOLD, Branch, JournalRow, StoredWindow
 from leporello.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
@@ -285,6 +285,24 @@ def test_a_pinned_message_survives_every_fold(engine: str, tmp_path: Path) -> No
         for _ in range(TURNS):
             talk.ask(session)
         assert RULE not in session.window
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_pinned_message_is_stored_with_the_fold(engine: str, tmp_path: Path) -> None:
+    """It is in the window of a conversation that is opened again before another request was sent."""
+    talk = Talk(tmp_path, engine)
+    with talk.session as session:
+        for _ in range(5):
+            talk.ask(session)
+        talk.ask(session, RULE["content"])
+        session.pin(talk.newest(session, "user"))
+        for _ in range(9):
+            talk.ask(session)
+        folds = len(session.store.journal("talk", reason=FOLD))
+        session.compress()
+        assert len(session.store.journal("talk", reason=FOLD)) == folds + 1
+    with talk.open() as resumed:
+        assert resumed.window.count(RULE) == 1
 
 
 @pytest.mark.parametrize("engine", ENGINES)

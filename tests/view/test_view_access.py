@@ -100,6 +100,10 @@ def test_the_cookie_is_out_of_reach_and_expires(store: Store) -> None:
     cookie = sign_in(client, "ann").headers["set-cookie"].lower()
     assert all(word in cookie for word in ("httponly", "samesite=strict", "path=/view", f"max-age={SIGN_IN_SECONDS}"))
     assert KEYS["ann"].lower() not in cookie
+    assert "secure" not in cookie
+    behind = {"origin": "http://pages.example", "x-forwarded-proto": "https"}
+    given = served(store, clock).post("/view/sign-in", data={"key": KEYS["ann"]}, headers=behind)
+    assert "; secure" in given.headers["set-cookie"].lower()
     assert client.get("/view").status_code == 200
     clock.now += SIGN_IN_SECONDS + 1
     assert client.get("/view").status_code == 303

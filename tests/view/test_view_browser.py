@@ -22,6 +22,7 @@ from leporello.view.access import Access
 from leporello.view.actions import Actions
 from leporello.view.app import Pages, create_app
 from leporello.view.demo import CONVERSATION
+from leporello.view.windows import window_now
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -263,6 +264,11 @@ def test_a_conversation_is_folded_pinned_and_deleted_by_hand(browser: Browser) -
             expect(shown.locator("main")).to_contain_text("folded:")
             shown.get_by_role("link", name="Back to the conversation").click()
             expect(shown.locator("details.stack").first).to_be_visible()
+            info = store.info("talk")
+            assert info is not None
+            kept = {id_ for entry in window_now(store, info).entries for id_ in entry.ids}
+            assert "m1" in kept
+            assert not kept >= {"m2", "m3", "m4", "m5"}
 
             shown.get_by_role("link", name="Export…").click()
             with shown.expect_download() as download:

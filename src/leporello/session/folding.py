@@ -20,7 +20,7 @@ from leporello.session.accounts import FOLDED
 from leporello.session.engine_host import CompressCall
 from leporello.session.entries import folded_entries, place_of, proposed_entries
 from leporello.session.lease import Lease
-from leporello.session.window import Source, entry_of
+from leporello.session.window import Source, Window, entry_of
 from leporello.store import FOLD, JournalRow
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.session.acceptance import CompressResult
     from leporello.session.conversation import Conversation
-    from leporello.session.window import Entry, Window
-    from leporello.store import Proposal
+    from leporello.session.window import Entry
+    from leporello.store import Proposal, Stored
 
 LEASE_SECONDS = 15.0  # renewed while a compaction goes on; what a killed process held is free after that
 REST = 0.05  # of the context length: the growth before an engine whose result was refused is asked again
@@ -104,11 +104,8 @@ def _replace_window(
         report = _use(conversation, made, given, trigger)
     if conversation.engine.is_foreign:
         report = _fall_back(conversation, report, call, trigger)
-    if report.status in FOLDED:
-        if persistence.journalled < len(window):  # it was not committed with a proposal
-            persistence.save(window, _compaction_row(report, trigger))
-        _put_pins_back(conversation, before)
-        _put_compaction_back(conversation, before)
+    if report.status in FOLDED and persistence.journalled < len(window):  # it was not committed with a proposal
+        persistence.save(window, _compaction_row(report, trigger))
     if window.entries != before:
         conversation.repair(COMPACTION)
     if report.status in FOLDED and conversation.pending is not None:  # its row must not cut off what the fold has saved
@@ -127,6 +124,8 @@ def _use(conversation: Conversation, made: CompressResult, given: list[Message],
         entries = folded_entries(verdict.result, window.messages if is_foreign else given, window.entries)
     else:
         entries = proposed_entries(verdict.result, made.proposal.window.items, window.entries)
+    entries = _with_kept(conversation, entries)
+    if made.proposal is not None:
         problem = _commit(conversation, entries, made.proposal, _compaction_row(verdict.report, trigger))
         if problem:
             dropped = replace(verdict.report, status="refused", reason=problem, unfoldable=())
@@ -189,19 +188,30 @@ def _fall_back(
     )
 
 
-def _put_pins_back(conversation: Conversation, before: Sequence[Entry]) -> None:
+def _with_kept(conversation: Conversation, entries: Sequence[Entry]) -> list[Entry]:
+    """Return a folded window with what the fold removed and must not: pinned messages, and a provider's compaction.
+
+    They are stored with the fold, so they are there when the conversation is opened again before the next request.
+    """
+    window, before = Window(entries), conversation.window.entries
+    if entries:
+        _put_pins_back(window, before, conversation.persistence.pinned())
+        _put_compaction_back(window, before)
+    return window.entries
+
+
+def _put_pins_back(window: Window, before: Sequence[Entry], pinned: Sequence[Stored]) -> None:
     """Insert the pinned messages that the fold removed, each before the messages that were stored after it."""
     said = {one.id: one for entry in before for one in entry.sources}
-    for row in conversation.persistence.pinned():
-        window = conversation.window
+    for row in pinned:
         if any(one.id == row.id for entry in window.entries for one in entry.sources):
             continue
         one = said.get(row.id) or Source(message=row.message, id=row.id)
         at = place_of(window, row.id)
-        conversation.change(at, [entry_of(one.message, sources=[one]), *window.entries[at:]], COMPACTION)
+        window.replace(at, [entry_of(one.message, sources=[one]), *window.entries[at:]], at)
 
 
-def _put_compaction_back(conversation: Conversation, before: Sequence[Entry]) -> None:
+def _put_compaction_back(window: Window, before: Sequence[Entry]) -> None:
     """Insert the newest compaction item of the provider if the fold removed it: only the provider can read it.
 
     It goes before the summary, because the provider may ignore what stands before such an item.
@@ -210,13 +220,12 @@ def _put_compaction_back(conversation: Conversation, before: Sequence[Entry]) ->
         sealed = compaction_of(entry.message)
         if sealed is None:
             continue
-        window = conversation.window
         if not any(compaction_of(one.message) == sealed for one in window.entries):
             written = (at for at, one in enumerate(window.entries) if at >= window.systems() and not one.sources)
             places = [place_of(window, entry.id)] if entry.id else []
             at = min([*places, next(written, len(window))])
             put = entry_of(sealed, sources=entry.sources)
-            conversation.change(at, [put, *window.entries[at:]], COMPACTION)
+            window.replace(at, [put, *window.entries[at:]], at)
         return
 
 

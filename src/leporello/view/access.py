@@ -154,7 +154,7 @@ class Access:
             value,
             max_age=SIGN_IN_SECONDS if value else 0,
             path="/view",
-            secure=request.url.scheme == "https",
+            secure="https" in (request.url.scheme, request.headers.get("x-forwarded-proto")),
             httponly=True,
             samesite="strict",
         )

@@ -1,4 +1,4 @@
-"""What the page can change, where that is allowed: fold now, pin a message, delete; each is logged."""
+"""What the page can do beside showing, where that is allowed: fold, pin, export and delete; each is logged."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from leporello.session import Session
 from leporello.view.windows import newest_request
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from leporello.config import Config
     from leporello.store import ConversationInfo, Store
 
@@ -57,6 +59,11 @@ class Actions:
         told = f"{id_} {'stays in every window' if pinned else 'is no longer pinned'}"
         _note(info, by, told)
         return told
+
+    def export(self, info: ConversationInfo, by: str) -> Iterator[str]:
+        """Return everything that is stored of a conversation as lines of JSON, secrets too."""
+        _note(info, by, f"exported, {info.messages + info.superseded:,} messages")
+        return self.store.export(info.key, owner=info.owner)
 
     def delete(self, info: ConversationInfo, by: str) -> str:
         """Delete a conversation."""

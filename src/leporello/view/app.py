@@ -73,6 +73,7 @@ _WORDS: Final = {
     "added": "+ added",
     "folded": "− folded",
     "cleared": "~ shortened",
+    "changed": "~ changed",
     "summary": "+ summary",
     "dropped": "− replaced",
     "moved": "↕ moved",
@@ -625,7 +626,8 @@ class Pages:
     def _export(self, asked: PageRequest) -> Response:
         """Write everything that is stored of a conversation, secrets too."""
         info = self._changeable(asked)
-        lines = asked.store.export(info.key, owner=info.owner)
+        assert self._actions is not None  # noqa: S101 - _changeable looked
+        lines = self._actions.export(info, asked.viewer.name)
         headers = {"content-disposition": 'attachment; filename="conversation.jsonl"'}
         body = (f"{line}\n".encode("utf-8", "backslashreplace") for line in lines)
         return _secured(StreamingResponse(body, media_type="application/x-ndjson", headers=headers))

@@ -14,7 +14,7 @@ from leporello.session.window import entry_of
 from leporello.store import FOLD
 from leporello.summary.blocks import blocks_text
 from leporello.summary.masking import masked_stop
-from leporello.summary.placement import summary_block
+from leporello.summary.placement import is_marked, summary_block
 from leporello.tokens import count_message
 
 if TYPE_CHECKING:
@@ -48,6 +48,11 @@ class WindowEntry:
     def role(self) -> str:
         """Who speaks."""
         return role_of(self.message)
+
+    @property
+    def is_folded(self) -> bool:
+        """Whether it is a summary, and not something else that an engine wrote into the window."""
+        return self.part == "summary" and (bool(self.nodes) or is_marked(self.message))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -249,7 +254,7 @@ def _whole(value: object) -> int:
 class WindowChange:
     """One thing that is different in a later window, with its tokens before and after."""
 
-    kind: Literal["added", "folded", "cleared", "summary", "dropped", "moved"]
+    kind: Literal["added", "folded", "cleared", "changed", "summary", "dropped", "moved"]
     entry: WindowEntry
     before: int = 0
     after: int = 0
@@ -281,10 +286,11 @@ def difference(before: ShownWindow, after: ShownWindow, folds: Iterable[JournalR
     for name, entry in new.items():
         known = old.get(name)
         if known is None:
-            kind: Literal["summary", "added"] = "summary" if entry.part == "summary" else "added"
-            changes.append(WindowChange(kind=kind, entry=entry, after=entry.tokens))
+            new_kind: Literal["summary", "added"] = "summary" if entry.part == "summary" else "added"
+            changes.append(WindowChange(kind=new_kind, entry=entry, after=entry.tokens))
         elif known.message != entry.message:
-            changes.append(WindowChange(kind="cleared", entry=entry, before=known.tokens, after=entry.tokens))
+            kind: Literal["cleared", "changed"] = "cleared" if entry.tokens < known.tokens else "changed"
+            changes.append(WindowChange(kind=kind, entry=entry, before=known.tokens, after=entry.tokens))
         elif name in moved:
             changes.append(WindowChange(kind="moved", entry=entry, before=known.tokens, after=entry.tokens))
     same = 0
