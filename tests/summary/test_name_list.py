@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -121,6 +121,39 @@ class TestWords:
 
     def test_the_words_stay_with_the_name_at_the_next_fold(self) -> None:
         assert "protect_session (plug)" in listed([], earlier=listed(self.READ))
+
+
+class TestNamesOfNoFile:
+    SAID: ClassVar[list[Message]] = [
+        {"role": "assistant", "content": f"The flight leaves Houston as {name}."} for name in ("HAT009", "HAT013")
+    ]
+
+    def test_names_beside_the_same_words_share_a_line(self) -> None:
+        assert listed(self.SAID).splitlines()[1:] == ["- HAT013, HAT009 (flight, houston, leaves)"]
+
+    def test_each_of_them_is_known_at_the_next_fold(self) -> None:
+        again = listed([], earlier=listed(self.SAID))
+        assert again.splitlines()[1:] == ["- HAT009, HAT013 (flight, houston, leaves)"]
+        window: list[Message] = [{"role": "user", "content": "Is it HAT009?"}]
+        assert listed([], earlier=listed(self.SAID), window=window).splitlines()[1:] == [
+            "- HAT013 (flight, houston, leaves)"
+        ]
+
+    def test_a_line_holds_no_more_than_can_be_read(self) -> None:
+        said: list[Message] = [
+            {"role": "assistant", "content": f"The flight leaves Houston as HAT{n:03}."} for n in range(45)
+        ]
+        lines = listed(said).splitlines()[1:]
+        assert len(lines) == 3
+        assert sum(line.count("HAT") for line in lines) == 45
+
+    def test_more_of_them_fit_into_the_same_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        said: list[Message] = [
+            {"role": "assistant", "content": f"The flight leaves Houston as HAT{n:03}."} for n in range(45)
+        ]
+        together = listed(said, most=150).count("HAT")
+        monkeypatch.setattr(module, "_MOST_PER_LINE", 1)  # defect: each in a line of its own
+        assert together > 1.5 * listed(said, most=150).count("HAT")
 
 
 class TestRoom:

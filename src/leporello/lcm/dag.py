@@ -20,7 +20,7 @@ from leporello.summary.artifacts.files import file_of
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from leporello.redact import RedactedMessage, Secret
     from leporello.store.records import Node, Stored
@@ -47,19 +47,30 @@ class Piece:
 
 
 def views(pieces: Sequence[Piece]) -> list[RedactedMessage]:
-    """Return the redacted messages for the summariser; a part has the role and the name of its message."""
-    return redact_messages(map(_view, pieces))
+    """Return the redacted messages for the summariser; a part has the role and the name of its message.
+
+    What a part holds of a call, such as a file to write, was not said: it stands in the role of an output.
+    """
+    return redact_messages(view for piece in pieces for view in _views(piece))
 
 
-def _view(piece: Piece) -> Mapping[str, Any]:
+def _views(piece: Piece) -> Iterator[Mapping[str, Any]]:
     message: Mapping[str, Any] = piece.stored.message
-    if piece.start is not None:
-        text = flat_text(message)
-        stop = len(text) if piece.stop is None else piece.stop
-        part = {"role": piece.stored.role, "content": redact_part(text, piece.start, stop, piece.secrets)}
-        named = ("name", "timestamp", "tool_call_id")
-        message = part | {key: message[key] for key in named if isinstance(message.get(key), str)}
-    return {**message, ABOUT: piece.about} if piece.about else message
+    if piece.start is None:
+        yield {**message, ABOUT: piece.about} if piece.about else message
+        return
+    text, said = flat_text(message), len(flat_text({**message, "tool_calls": []}))
+    stop = len(text) if piece.stop is None else piece.stop
+    named = {key: message[key] for key in ("name", "timestamp", "tool_call_id") if isinstance(message.get(key), str)}
+    if piece.start < said:
+        part = redact_part(text, piece.start, min(stop, said), piece.secrets)
+        about = {ABOUT: piece.about} if piece.about else {}
+        yield {"role": piece.stored.role, "content": part, **named, **about}
+    if stop > said:
+        handed = redact_part(text, max(piece.start, said), stop, piece.secrets)
+        files = {file for call in tool_calls_of(message) if (file := file_of(call))}
+        about = {ABOUT: files.pop()} if len(files) == 1 else {}
+        yield {"role": "tool", "content": handed.replace("\\n", "\n").replace('\\"', '"'), **named, **about}
 
 
 def flat_text(message: Mapping[str, Any]) -> str:

@@ -38,11 +38,12 @@ on average until the next fold, and not as the fold leaves it."""
 
 _HEADING: Final = "## Names"
 _LIST = re.compile(rf"(?:^|\n\n){_HEADING}\n(?:- .+(?:\n|$))+")
-_NAMED_LINE = re.compile(r"- (?P<name>\S+) \((?P<words>[^()]+)\)")
+_NAMED_LINE = re.compile(r"- (?P<names>\S+(?:, \S+)*) \((?P<words>[^()]+)\)")
 _SEEN: Final = "seen: "
 _FILE_LINE = re.compile(rf"- (?P<file>.+?) — (?P<used>.*?)(?:; )?(?:{_SEEN}(?P<read>.*))?")
 _OF_FILES = frozenset({_HEADING, HEADINGS["files"]})
 _LINE_BREAK = 1
+_MOST_PER_LINE = 20  # names beside the same words
 
 
 def without_names(text: str) -> str:
@@ -97,13 +98,18 @@ def name_list(
     _recall(names, earlier)
     shown = _names_in_window(window)
     chosen: dict[str, str] = {}
+    groups: set[frozenset[str]] = set()
     for name in names.ranked():
         home = "" if name in shown else names.home(name)
         words = [] if name in shown or home else names.beside(name)
         if not home and not words:
             continue
-        line = f"- {home} — {name}; {_SEEN}" if home not in chosen.values() else f", {name}"
-        left -= count_text(line if home else f"- {name_line(name, words)}") + _LINE_BREAK
+        if home:
+            line = f", {name}" if home in chosen.values() else f"- {home} — {name}; {_SEEN}"
+        else:
+            line = f", {name}" if frozenset(words) in groups else f"- {name_line(name, words)}"
+            groups.add(frozenset(words))
+        left -= count_text(line) + _LINE_BREAK
         if left < 0:
             break
         chosen[name] = home
@@ -114,13 +120,21 @@ def name_list(
 
 
 def _listed(names: Names, homes: dict[str, str]) -> str:
-    """Write the list: names in the lines of their files, then those beside words."""
+    """Write the list: names in the lines of their files, then those beside words; the same words stand once."""
     files: dict[str, list[str]] = {}
     for name, home in homes.items():
         files.setdefault(home, []).append(name)
-    alone = [name_line(name, names.beside(name)) for name in files.pop("", [])]
+    groups: dict[frozenset[str], list[str]] = {}
+    for name in files.pop("", []):
+        groups.setdefault(frozenset(names.beside(name)), []).append(name)
     lines = [_file_line(path, names, inside) for path, inside in files.items()]
-    return "\n".join([_HEADING, *(f"- {line}" for line in (*lines, *alone))])
+    for inside in groups.values():
+        words = names.beside(inside[0])
+        lines += [
+            name_line(", ".join(inside[at : at + _MOST_PER_LINE]), words)
+            for at in range(0, len(inside), _MOST_PER_LINE)
+        ]
+    return "\n".join([_HEADING, *(f"- {line}" for line in lines)])
 
 
 def _file_line(path: str, names: Names, inside: list[str]) -> str:
@@ -137,8 +151,9 @@ def _recall(names: Names, earlier: str) -> None:
     for line in earlier.splitlines():
         if line.startswith("#"):
             heading = line
-        elif (match := _NAMED_LINE.fullmatch(line)) and match["name"] in names_in(match["name"]):
-            names.recall(match["name"], 1.0, words=match["words"].split(", "))
+        elif (match := _NAMED_LINE.fullmatch(line)) and names_in(match["names"]).issuperset(match["names"].split(", ")):
+            for name in match["names"].split(", "):
+                names.recall(name, 1.0, words=match["words"].split(", "))
         elif heading in _OF_FILES and (match := _FILE_LINE.fullmatch(line)):
             for is_used, group in ((True, match["used"]), (False, match["read"] or "")):
                 for place, clause in enumerate(read_note(group).said):
