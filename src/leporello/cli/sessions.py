@@ -20,6 +20,7 @@ from leporello.lcm.dag import flat_text
 from leporello.messages.visible import visible
 from leporello.session.accounts import totals
 from leporello.session.entries import load
+from leporello.session.resumption import stored_size
 from leporello.store import Branch
 from leporello.store.titles import title_of
 
@@ -203,11 +204,14 @@ def _described(info: ConversationInfo) -> dict[str, Any]:
 def _folded(store: Store, info: ConversationInfo) -> dict[str, Any]:
     """Say what stands in the window, and what the journal knows: the figures of `Session.usage()`."""
     items = store.window(info.key, owner=info.owner).items
-    saved = load(Branch(store, info.key, info.owner, info.head))
-    known = totals(store.journal(info.key, owner=info.owner))
+    head = Branch(store, info.key, info.owner, info.head)
+    saved = load(head)
+    rows = list(store.journal(info.key, owner=info.owner))
+    known = totals(rows)
     spent = asdict(known.spent)
     return {
         "window_messages": len(saved.entries) + len(saved.later),
+        "window_tokens": stored_size(head, rows).tokens,
         "window_nodes": [item["n"] for item in items if "n" in item],
         "compactions": known.compactions,
         "prefix_moves": known.prefix_moves,

@@ -13,12 +13,13 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from leporello.cli.chat.usage import cost_table, usage_table, window_chart
+from leporello.cli.chat.usage import cost_table, kept, usage_table, window_chart
 from leporello.cli.chat.view import not_folded
 from leporello.cli.format import counted, moment, on_one_line
 from leporello.cli.picker import pick
 from leporello.messages import text_of
 from leporello.messages.visible import visible
+from leporello.session.accounts import FOLDED
 from leporello.store.titles import title_of
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ def _compress(chat: Chat, focus: str) -> None:
     report = chat.session.compress(focus or None)
     if chat.view.compactions == shown:  # the engine was not even asked
         chat.screen.notice(not_folded(report.reason))
+    elif report.status in FOLDED:
+        chat.screen.line(kept(chat.session.usage()), "dim")
 
 
 @slash("clear")
