@@ -15,7 +15,7 @@ from leporello.cli.format import counted, moment, on_one_line, print_json, times
 from leporello.cli.gc import PURGE_LATER
 from leporello.cli.private_file import new_private_file
 from leporello.cli.sessions_import import read_in
-from leporello.cli.store_options import conversation, json_option, opened, owner_option, store_option
+from leporello.cli.store_options import again, conversation, json_option, opened, owner_option, store_option
 from leporello.lcm.dag import flat_text
 from leporello.messages.visible import visible
 from leporello.session.accounts import totals
@@ -180,7 +180,7 @@ def delete(key: str, yes: bool, address: str | None, owner: str | None, as_json:
     else:
         click.echo(
             f"would delete {visible(info.key)}: {counted(gone.messages, 'message')}, "
-            f"{counted(info.nodes, 'summary node')}; nothing was changed, add --yes to do it"
+            f"{counted(info.nodes, 'summary node')}; nothing was changed. To do it: {again('--yes')}"
         )
 
 
