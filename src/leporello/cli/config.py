@@ -7,11 +7,12 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from leporello.cli.store_options import refuse_unreachable
+from leporello.config import Config
 from leporello.config.edit import get_value, set_value, unset_value
 from leporello.config.fields import keys, split_key
 from leporello.config.home import default_path
@@ -22,9 +23,6 @@ from leporello.config.problems import one_line
 from leporello.config.source import parse_value
 from leporello.errors import ConfigError
 from leporello.store import open_store
-
-if TYPE_CHECKING:
-    from leporello.config import Config
 
 _file_option = click.option(
     "--config", "path", metavar="PATH", type=click.Path(path_type=Path), help="The file; default: config.yaml at home."
@@ -148,9 +146,9 @@ def _try(path: Path | None, key: str, value: str) -> None:
     """Raise when the engine or the store that a value names cannot be used."""
     if key not in ("context.engine", "store.url"):
         return
-    config = check_file(path).config
+    config = check_file(path).config or Config.from_mapping({})  # of a file that is not there yet
     named = parse_value(value, key=key)
-    if config is None or not isinstance(named, str) or not named:
+    if not isinstance(named, str) or not named:
         return  # what is wrong is told when it is written
     if key == "context.engine":
         from leporello.cli.plugins import refuse_unusable

@@ -115,20 +115,24 @@ def _cost(chat: Chat, argument: str) -> None:
 
 @slash("undo")
 def _undo(chat: Chat, argument: str) -> None:
-    """Take back the last turn: your message and everything after it."""
+    """Take back the last turn, and restore the files that were written in it if you like."""
     taken = chat.take_back()
-    chat.screen.line("there is nothing to take back" if taken is None else f"taken back: {_shown(taken)}")
+    if not taken:
+        chat.screen.line("there is nothing to take back")
+        return
+    chat.screen.line(f"taken back: {_shown(taken[0])}")
+    chat.offer_files(taken)
 
 
 @slash("retry")
 def _retry(chat: Chat, argument: str) -> None:
     """Take back the last answer and ask again."""
     taken = chat.take_back()
-    if taken is None:
+    if not taken:
         chat.screen.line("there is nothing to ask again")
     else:
-        chat.screen.line(f"again: {_shown(taken)}")
-        chat.turn(taken["content"])
+        chat.screen.line(f"again: {_shown(taken[0])}")
+        chat.turn(taken[0]["content"])
 
 
 @slash("model", "[NAME [PROVIDER]]")
