@@ -34,15 +34,17 @@ class CompactionStarted(Event):
     prompt_tokens: int = 0
 
     def __str__(self) -> str:
-        return f"compacting {self.messages} messages, {self.tokens:,} tokens ({self.reason})"
+        return f"folding {self.messages} messages, {self.prompt_tokens or self.tokens:,} tokens ({self.reason})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompactionFinished(Event):
     """A fold came to an end, with whatever outcome `status` names.
 
-    `tokens_before` and `tokens_after` are the plain estimate of the messages alone, without tools. `model_calls` and
-    `cost_usd` are for the summaries of this fold, those that were written in the background before it too.
+    `tokens_before` and `tokens_after` are the plain estimate of the messages alone, without tools. The other pair,
+    `prompt_tokens_before` and `prompt_tokens_after`, is the size of the whole request as a session counts it, 0 when it
+    is unknown. `model_calls` and `cost_usd` are for the summaries of this fold, those that were written in the
+    background before it too.
     """
 
     status: str
@@ -54,13 +56,22 @@ class CompactionFinished(Event):
     seconds: float
     model_calls: int
     cost_usd: float | None
+    prompt_tokens_before: int = 0
+    prompt_tokens_after: int = 0
+
+    @property
+    def tokens(self) -> tuple[int, int]:
+        """The tokens before and after: of the whole request if that is known, else of the messages alone."""
+        whole = self.prompt_tokens_before, self.prompt_tokens_after
+        return whole if all(whole) else (self.tokens_before, self.tokens_after)
 
     def __str__(self) -> str:
+        before, after = self.tokens
         cost = f", ${self.cost_usd:.4f}" if self.cost_usd else ""
         why = f" ({self.reason})" if self.reason else ""
         return (
             f"{self.status}: {self.messages_before} → {self.messages_after} messages, "
-            f"{self.tokens_before:,} → {self.tokens_after:,} tokens, "
+            f"{before:,} → {after:,} tokens, "
             f"{self.seconds:.2f} s, {self.model_calls} model calls{cost}{why}"
         )
 

@@ -7,10 +7,12 @@ import sys
 import warnings
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from leporello.cli.store_options import refuse_unreachable
+from leporello.config import Config
 from leporello.config.edit import get_value, set_value, unset_value
 from leporello.config.fields import keys, split_key
 from leporello.config.home import default_path
@@ -18,10 +20,9 @@ from leporello.config.keys import hidden
 from leporello.config.layout import inline
 from leporello.config.load import Checked, check_file
 from leporello.config.problems import one_line
+from leporello.config.source import parse_value
 from leporello.errors import ConfigError
-
-if TYPE_CHECKING:
-    from leporello.config import Config
+from leporello.store import open_store
 
 _file_option = click.option(
     "--config", "path", metavar="PATH", type=click.Path(path_type=Path), help="The file; default: config.yaml at home."
@@ -55,9 +56,12 @@ def get(key: str, path: Path | None, as_json: bool) -> None:
 @command.command(name="set", context_settings={"ignore_unknown_options": True})
 @click.argument("key")
 @click.argument("value")
+@click.option("--untried", is_flag=True, help="Write an engine or a store although it cannot be used here and now.")
 @_file_option
-def set_command(key: str, value: str, path: Path | None) -> None:
+def set_command(key: str, value: str, untried: bool, path: Path | None) -> None:
     """Write VALUE, read as YAML, for KEY into the file; the file and the block are created when they are missing.
+
+    An engine (context.engine) and a store (store.url) are tried first; one that cannot be used is not written.
 
     \b
     Examples:
@@ -65,6 +69,8 @@ def set_command(key: str, value: str, path: Path | None) -> None:
       leporello config set plugins.paths '[~/engines]'
       leporello config set windows.openai/gpt-5.5 1050000
     """  # noqa: D301 - click wants the character, not the two letters
+    if not untried:
+        _try(path, key, value)
     stored = set_value(path, key, value)
     click.echo(f"{key} is now {inline(hidden(key, stored))} in {path or default_path()}")
 
@@ -134,6 +140,22 @@ def check(path: Path | None, as_json: bool) -> None:
         assert checked.config is not None  # noqa: S101 - without problems there is one
         click.echo(f"{file}: " + ("correct" if checked.config.path else "there is no file; the defaults are in force"))
     sys.exit(1 if checked.problems else 0)
+
+
+def _try(path: Path | None, key: str, value: str) -> None:
+    """Raise when the engine or the store that a value names cannot be used."""
+    if key not in ("context.engine", "store.url"):
+        return
+    config = check_file(path).config or Config.from_mapping({})  # of a file that is not there yet
+    named = parse_value(value, key=key)
+    if not isinstance(named, str) or not named:
+        return  # what is wrong is told when it is written
+    if key == "context.engine":
+        from leporello.cli.plugins import refuse_unusable
+
+        refuse_unusable(config, named)
+    else:
+        refuse_unreachable(open_store(home=config.home, url=named))
 
 
 def _checked(path: Path | None) -> Checked:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from leporello.cli.format import counted, on_one_line, print_json
-from leporello.cli.store_options import conversation, json_option, opened, owner_option, store_option
+from leporello.cli.store_options import conversation, json_option, on_store, opened, owner_option, store_option
 from leporello.cli.stores import ask, home_of
 from leporello.messages.visible import visible
 
@@ -39,6 +39,8 @@ def command(name: str, key: str | None, address: str | None, owner: str | None, 
     if as_json:
         print_json(answer)
         return
+    if "id" in answer:
+        answer["unfold"] = on_store(f"leporello expand {answer['id']}")
     click.echo("\n".join(visible(line) for line in _lines(answer)))
 
 
@@ -63,7 +65,7 @@ def _of_node(node: dict[str, Any]) -> list[str]:
         "",
         node["summary"],
         "",
-        f"leporello expand {node['id']}: the originals",
+        f"{node['unfold']}: the originals",
     ]
 
 
@@ -78,7 +80,7 @@ def _of_message(message: dict[str, Any]) -> list[str]:
         f"  size         {message['tokens']:,} tokens",
         f"  begins       {on_one_line(message['begins'], _BEGINNING)}",
         *[f"  near it      {m['id']} {m['role']}: {on_one_line(m['begins'], _BEGINNING)}" for m in message["around"]],
-        f"leporello expand {message['id']}: all of it",
+        f"{message['unfold']}: all of it",
     ]
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Any
 
 import click
 
 from leporello.cli.format import print_json
-from leporello.cli.store_options import json_option, opened, owner_option, store_option
+from leporello.cli.store_options import again, json_option, opened, owner_option, store_option
 from leporello.cli.stores import ask, home_of
 from leporello.lcm.dag import flat_text
 from leporello.messages.visible import visible
@@ -42,9 +43,9 @@ def command(
         click.echo(click.style(_head(entry), bold=True))
         click.echo(visible(_text(entry)) + "\n")
     if not answer["complete"]:
+        more = f"--cursor {shlex.quote(str(answer['cursor']))}"
         click.echo(
-            f"more: leporello expand {name} --cursor {answer['cursor']}, or a larger --max-tokens "
-            f"({answer['of']} messages in all)",
+            f"more: {again(more, without='--cursor')}\nor a larger --max-tokens ({answer['of']} messages in all)",
             err=True,
         )
 

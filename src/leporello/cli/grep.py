@@ -9,17 +9,20 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
+import regex as regex_
 
 from leporello.cli.format import on_one_line, print_json
-from leporello.cli.store_options import conversation, json_option, opened, owner_option, seconds_of, store_option
+from leporello.cli.store_options import again, conversation, json_option, opened, owner_option, seconds_of, store_option
 from leporello.cli.stores import ask
 from leporello.messages.visible import visible
+from leporello.view.text import marked
 
 if TYPE_CHECKING:
     from leporello.store import TranscriptStore
 
 EVERYWHERE = "*"
 _SNIPPET = 400
+_MATCH_SECONDS = 0.2
 
 
 @click.command(name="grep")
@@ -84,7 +87,7 @@ def command(
     if as_json:
         print_json(answer)
     else:
-        _print(answer)
+        _print(answer, query, is_pattern=regex)
     if not answer["results"]:
         click.echo(f"leporello: nothing found{hint}", err=True)
         sys.exit(1)
@@ -108,14 +111,34 @@ def _others(store: TranscriptStore) -> str:
     return f" among conversations without an owner; others belong to {', '.join(names)} (--owner)" if names else ""
 
 
-def _print(answer: dict[str, Any]) -> None:
+def _print(answer: dict[str, Any], query: str, *, is_pattern: bool) -> None:
     for hit in answer["results"]:
         where = f"in {hit['node']}" if hit["node"] else "not folded"
         who = " ".join(filter(None, (hit["role"], hit["name"])))
         head = f"{click.style(hit['id'], bold=True)}  {where}  {visible(who)}  {hit['time']}"
         click.echo(f"{head}  {click.style(visible(hit['conversation'] or ''), dim=True)}")
-        click.echo(f"    {on_one_line(hit['snippet'], _SNIPPET)}")
+        click.echo(f"    {_highlighted(on_one_line(hit['snippet'], _SNIPPET), query, is_pattern=is_pattern)}")
     if answer.get("note"):
         click.echo(f"leporello: {visible(answer['note'])}", err=True)
     if answer["cursor"]:
-        click.echo(f"more: the same command with --cursor {shlex.quote(answer['cursor'])}", err=True)
+        more = again(f"--cursor {shlex.quote(answer['cursor'])}", without="--cursor")
+        click.echo(f"more: {more}", err=True)
+
+
+def _highlighted(text: str, query: str, *, is_pattern: bool) -> str:
+    """Mark on a terminal what was found; click leaves the marks out elsewhere."""
+    pieces = _matched(text, query) if is_pattern else marked(text, query)
+    return "".join(click.style(piece, fg="red", bold=True) if found else piece for piece, found in pieces)
+
+
+def _matched(text: str, pattern: str) -> list[tuple[str, bool]]:
+    """Cut a text into pieces, each with whether a regular expression matches it; as they are where that takes long."""
+    pieces: list[tuple[str, bool]] = []
+    at = 0
+    try:
+        for found in regex_.finditer(pattern, text, timeout=_MATCH_SECONDS):
+            pieces += [(text[at : found.start()], False), (found[0], True)]
+            at = found.end()
+    except (TimeoutError, regex_.error):
+        return [(text, False)]
+    return [*pieces, (text[at:], False)]

@@ -18,6 +18,7 @@ from leporello.errors import LeporelloError
 COMMANDS = {
     "backup": "Write a consistent copy of the store, while it is in use.",
     "chat": "Talk to a model; the conversation always fits its window.",
+    "completion": "Complete commands and options in your shell with Tab.",
     "config": "Read, check and change config.yaml.",
     "demo": "Fold a long agent conversation before your eyes; no key needed.",
     "describe": "Describe a node, a message or a file of a stored conversation.",

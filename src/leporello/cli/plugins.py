@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from leporello.cli.format import counted, waiting
 from leporello.config import Config
 from leporello.config.edit import set_value
 from leporello.config.engines import BUILT_IN, MANIFEST
@@ -84,12 +85,7 @@ def use(outer: Path | None, name: str, path: Path | None) -> None:
     Example: leporello plugins use lcm
     """
     path = path or outer
-    config = Config.load(path)
-    found = _engines(config).get(name)
-    if found is None:
-        _try(config, name)  # says what was looked for, where, and why it failed
-    elif found.problem:
-        raise PluginError(f"{found.problem}.", plugin=name, file=found.path)
+    refuse_unusable(Config.load(path), name)
     _write(path, name)
 
 
@@ -127,16 +123,34 @@ def check(outer: Path | None, engine: str, conversations: int, path: Path | None
 
     Example: leporello plugins check ./engines/my-engine
     """
-    from leporello.testing.contract import check_engine
+    from leporello.testing.contract import CHECKS, check_engine
 
     config, name = _subject(engine, path or outer)
-    results = check_engine(_maker(config, name), conversations=conversations)
+    make = _maker(config, name)
+    if not as_json:
+        click.echo(f"{name}:")
+    results: list[CheckResult] = []
+    for number, check in enumerate(CHECKS, start=1):
+        with waiting(f"{number} of {len(CHECKS)}: {check}, {CHECKS[check][0]}"):
+            results += check_engine(make, conversations=conversations, checks=[check])
+        if not as_json:
+            _print_check(results[-1])
     failed = [result for result in results if result.status == "failed"]
     if as_json:
         click.echo(_json({"engine": name, "ok": not failed, "checks": [asdict(result) for result in results]}))
-    else:
-        _print_checks(name, results)
+    elif failed:
+        click.echo(f"{counted(len(failed), 'check')} failed: {', '.join(result.check for result in failed)}", err=True)
     sys.exit(1 if failed else 0)
+
+
+def refuse_unusable(config: Config, name: str) -> None:
+    """Raise when there is no engine of this name, or when it cannot be used."""
+    hermes.install(first=True)
+    found = _engines(config).get(name)
+    if found is None:
+        _try(config, name)  # says what was looked for, where, and why it failed
+    elif found.problem:
+        raise PluginError(f"{found.problem}.", plugin=name, file=found.path)
 
 
 def _subject(engine: str, path: Path | None) -> tuple[Config, str]:
@@ -180,8 +194,10 @@ def _pick(path: Path | None) -> None:
 
     config = Config.load(path)
     current = config.context.engine
-    names = [name for name, found in _engines(config).items() if not found.problem]
-    rows = [_row(name, current) for name in names]
+    usable = {name: found for name, found in _engines(config).items() if not found.problem}
+    names = list(usable)
+    width = max(len(_row(name, current)) for name in names)
+    rows = [f"{_row(name, current):<{width}}  {found.description}".rstrip() for name, found in usable.items()]
     if current not in names:
         names.append(current)
         rows.append(f"● {current} (not found)")
@@ -256,11 +272,9 @@ def _origin(one: Found) -> str:
     return f"plugin, {one.origin}, {'enabled' if one.enabled else 'not enabled'}"
 
 
-def _print_checks(name: str, results: list[CheckResult]) -> None:
-    click.echo(f"{name}:")
-    for result in results:
-        detail = f": {result.detail}" if result.detail else ""
-        click.echo(f"  {_SIGNS[result.status]} {result.check:<9} {result.title} — {result.status}{detail}")
+def _print_check(result: CheckResult) -> None:
+    detail = f": {result.detail}" if result.detail else ""
+    click.echo(f"  {_SIGNS[result.status]} {result.check:<9} {result.title} — {result.status}{detail}")
 
 
 def _json(value: Any) -> str:

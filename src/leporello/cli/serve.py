@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -71,6 +72,8 @@ def command(
     if worker:
         _serve(config, address, worker=True, purges=purges)
         return
+    for line in () if demo else _missing_keys(config):
+        click.echo(f"leporello: {line}", err=True)
     with ExitStack() as stack:
         if demo:
             config = stack.enter_context(_demonstration(config))
@@ -163,6 +166,20 @@ def _demonstration(config: Config) -> Iterator[Config]:
         raise MissingExtraError(f"--demo needs {error.name}: pip install 'leporello[gateway,testing]'") from error
     with demonstration(config) as changed:
         yield changed
+
+
+def _missing_keys(config: Config) -> Iterator[str]:
+    """Say which keys are not there: of providers, and of clients."""
+    upstreams = config.gateway.upstreams
+    providers = (upstreams.openai, upstreams.anthropic)
+    if not any(one.pass_client_key or not one.api_key_env or os.environ.get(one.api_key_env) for one in providers):
+        variables = " or ".join(one.api_key_env for one in providers if one.api_key_env)
+        yield f"no key of a provider: requests will be refused until {variables} is set where the gateway starts"
+    if not config.gateway.api_keys:
+        yield (
+            "no keys for clients: every program on this machine may use the gateway; "
+            "`leporello serve --new-key NAME` makes a key"
+        )
 
 
 def _ready(address: str) -> None:

@@ -15,11 +15,12 @@ from leporello.cli.format import counted, moment, on_one_line, print_json, times
 from leporello.cli.gc import PURGE_LATER
 from leporello.cli.private_file import new_private_file
 from leporello.cli.sessions_import import read_in
-from leporello.cli.store_options import conversation, json_option, opened, owner_option, store_option
+from leporello.cli.store_options import again, conversation, json_option, opened, owner_option, store_option
 from leporello.lcm.dag import flat_text
 from leporello.messages.visible import visible
 from leporello.session.accounts import totals
 from leporello.session.entries import load
+from leporello.session.resumption import stored_size
 from leporello.store import Branch
 from leporello.store.titles import title_of
 
@@ -179,7 +180,7 @@ def delete(key: str, yes: bool, address: str | None, owner: str | None, as_json:
     else:
         click.echo(
             f"would delete {visible(info.key)}: {counted(gone.messages, 'message')}, "
-            f"{counted(info.nodes, 'summary node')}; nothing was changed, add --yes to do it"
+            f"{counted(info.nodes, 'summary node')}; nothing was changed. To do it: {again('--yes')}"
         )
 
 
@@ -203,11 +204,14 @@ def _described(info: ConversationInfo) -> dict[str, Any]:
 def _folded(store: Store, info: ConversationInfo) -> dict[str, Any]:
     """Say what stands in the window, and what the journal knows: the figures of `Session.usage()`."""
     items = store.window(info.key, owner=info.owner).items
-    saved = load(Branch(store, info.key, info.owner, info.head))
-    known = totals(store.journal(info.key, owner=info.owner))
+    head = Branch(store, info.key, info.owner, info.head)
+    saved = load(head)
+    rows = list(store.journal(info.key, owner=info.owner))
+    known = totals(rows)
     spent = asdict(known.spent)
     return {
         "window_messages": len(saved.entries) + len(saved.later),
+        "window_tokens": stored_size(head, rows).tokens,
         "window_nodes": [item["n"] for item in items if "n" in item],
         "compactions": known.compactions,
         "prefix_moves": known.prefix_moves,

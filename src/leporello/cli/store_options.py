@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
+import shlex
+import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
@@ -94,6 +97,39 @@ def refuse_missing(store: TranscriptStore) -> None:
         )
 
 
+def refuse_unreachable(store: Store) -> None:
+    """Raise when a store can neither be opened nor be made; a file that is not there yet is not made."""
+    file = file_of(store)
+    try:
+        if file is None or file.exists():
+            next(iter(store.conversations()), None)
+            return
+        folder = next((parent for parent in file.parents if parent.exists()), Path("/"))
+        if not folder.is_dir() or not os.access(folder, os.W_OK):
+            raise StoreError("it cannot be made there.", place=str(file), hint=f"{folder} cannot be written to.")
+    finally:
+        store.close()
+
+
+def on_store(command: str) -> str:
+    """Return a command that works on the store and for the owner that this one was given."""
+    context = click.get_current_context(silent=True)
+    given = context.params if context else {}
+    options = (("--store", given.get("address")), ("--owner", given.get("owner")))
+    return command + "".join(f" {name} {shlex.quote(value)}" for name, value in options if value)
+
+
+def again(added: str, without: str = "") -> str:
+    """Return the command that runs, complete, with something added; an option and its value can be left out."""
+    words, kept = iter(sys.argv[1:]), list[str]()
+    for word in words:
+        if not without or word.partition("=")[0] != without:
+            kept.append(word)
+        elif "=" not in word:
+            next(words, None)
+    return f"leporello {shlex.join(kept)} {added}"
+
+
 def conversation(store: TranscriptStore, key: str, owner: str | None) -> ConversationInfo:
     """Return the conversation of that name; without an owner, it may belong to any, if it is the only one."""
     info = store.info(key, owner=owner or "")
@@ -107,7 +143,8 @@ def conversation(store: TranscriptStore, key: str, owner: str | None) -> Convers
         owners = ", ".join(sorted(one.owner for one in found))
         raise StoreError(f"several owners have a conversation {key!r}: {owners}.", place=store.url, hint="Use --owner.")
     near = difflib.get_close_matches(key, [one.key for one in known], n=1)
-    hint = f"did you mean {near[0]!r}?" if near else "`leporello sessions list` shows what there is."
+    listing = on_store("leporello sessions list")
+    hint = f"did you mean {near[0]!r}?" if near else f"`{listing}` shows what there is."
     raise NothingFoundError(f"there is no conversation {key!r} in {store.url}; {hint}")
 
 

@@ -7,7 +7,7 @@ import sqlite3
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Final
 
-from leporello.cli.store_options import NothingFoundError, owners
+from leporello.cli.store_options import NothingFoundError, on_store, owners
 from leporello.config import Config
 from leporello.config.model import Lcm
 from leporello.errors import QueryError, StoreError
@@ -53,7 +53,7 @@ def home_of(store: Store, name: str, owner: str | None) -> tuple[str, str]:
     known = "a file that no stored conversation touched" if name.startswith(FILE) else "not there"
     raise NothingFoundError(
         f"{name}: {known}. An id is a node such as n12, a message such as m34, or file:src/app.py; "
-        "`leporello grep` finds ids."
+        f"`{on_store('leporello grep WORDS')}` finds ids."
     )
 
 

@@ -23,7 +23,7 @@ from leporello.summary.extract.name_list import LIST_SHARE, name_list, room_for_
 from leporello.summary.last_fold import LastFold
 from leporello.summary.placement import Stripped, frame_tokens, is_marked, place, strip_summary
 from leporello.summary.provenance import Written
-from leporello.summary.refire import MODEL_WORTH, Targets
+from leporello.summary.refire import MODEL_WORTH, NOTHING_OLDER, Targets
 from leporello.summary.run import CompactionRun
 from leporello.summary.sizes import Sizes
 from leporello.summary.squeeze import Room
@@ -126,6 +126,11 @@ class ContextCompressor(ContextEngine):
         self._asked_about = max(tokens, 0)
         return 0 < self.threshold_tokens <= tokens and tokens >= self._fires_at
 
+    @property
+    def folds_at(self) -> int:
+        """The tokens of the request that is folded next: the threshold, or more after a fold that left little room."""
+        return max(self.threshold_tokens, self._fires_at) if self.threshold_tokens else 0
+
     def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Tell whether there is anything between head and tail."""
         anything = Targets(goal=None, most=None, least=1)
@@ -168,8 +173,11 @@ class ContextCompressor(ContextEngine):
 
         plan = self._plan(earlier, run.sizes, run.targets)
         budget = self._summary_budget(plan, run, previous)
+        if budget < SHORTEST_WORTH_MAKING and run.asked:
+            plan = self._plan(earlier, run.sizes, run.targets, all_that_can_be=True)
+            budget = self._summary_budget(plan, run, previous)
         if budget < SHORTEST_WORTH_MAKING:
-            nothing = "nothing between the first and the newest messages to fold"
+            nothing = NOTHING_OLDER if run.asked else "nothing between the first and the newest messages to fold"
             return self._finish(run, valid, "unchanged", run.targets.not_worth_it if plan.source else nothing)
 
         source = redact_messages(plan.source)
@@ -245,17 +253,20 @@ class ContextCompressor(ContextEngine):
                 )
             )
 
-    def _plan(self, earlier: Stripped, sizes: Sizes, wanted: Targets) -> FoldPlan:
-        """FoldPlan head and tail; an earlier summary is never part of the head, nor anything that came after it."""
+    def _plan(self, earlier: Stripped, sizes: Sizes, wanted: Targets, *, all_that_can_be: bool = False) -> FoldPlan:
+        """Plan head and tail; an earlier summary is never part of the head, nor anything that came after it.
+
+        With `all_that_can_be` only the system prompt, the newest user message and the newest messages that must stay
+        are kept.
+        """
+        first_n = self.protect_first_n if earlier.position is None else min(self.protect_first_n, earlier.position)
         return make_plan(
             earlier.messages,
             sizes,
-            protect_first_n=self.protect_first_n
-            if earlier.position is None
-            else min(self.protect_first_n, earlier.position),
-            protect_last_n=self.protect_last_n,
-            tail_budget=self.tail_token_budget,
-            zone_budget=int(self.threshold_tokens * self._settings.compression.masked_zone),
+            protect_first_n=0 if all_that_can_be else first_n,
+            protect_last_n=1 if all_that_can_be else self.protect_last_n,
+            tail_budget=0 if all_that_can_be else self.tail_token_budget,
+            zone_budget=0 if all_that_can_be else int(self.threshold_tokens * self._settings.compression.masked_zone),
             room=self._room(wanted),
         )
 

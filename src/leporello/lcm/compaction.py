@@ -28,6 +28,7 @@ from leporello.store import FOLD, JournalRow, Proposal, StoredWindow
 from leporello.summary.blocks import block_tokens, frame_tokens
 from leporello.summary.extract.name_list import LIST_SHARE, name_list, names_of, room_for_names
 from leporello.summary.masking import zone_start
+from leporello.summary.refire import NOTHING_OLDER
 from leporello.summary.squeeze import Room
 
 if TYPE_CHECKING:
@@ -77,9 +78,20 @@ class Compaction:
         self._writer = writer
         self._names = int((run.targets.goal or 0) * LIST_SHARE)  # tokens that are kept free for the list of names
         self._limit = run.targets.goal  # how large the window may become; None without a context length
+        self._short_tail = False
 
     def fold(self, messages: list[Message], sources: Sequence[tuple[str, ...]]) -> Outcome:
-        """Choose the tail, fold, assemble; `sources` are the stored messages that each message stands for."""
+        """Choose the tail, fold, assemble; `sources` are the stored messages that each message stands for.
+
+        Where nothing stands before the usual tail, one that was asked for keeps as short a tail as it can.
+        """
+        outcome = self._fold(messages, sources)
+        if outcome.status == "unchanged" and self._run.asked:
+            self._short_tail = True
+            outcome = self._fold(messages, sources)
+        return outcome
+
+    def _fold(self, messages: list[Message], sources: Sequence[tuple[str, ...]]) -> Outcome:
         branch, run, writer = self._branch, self._run, self._writer
         window = branch.window()
         nodes, prepared = branch.nodes(window), branch.prepared_nodes()
@@ -116,7 +128,7 @@ class Compaction:
         if freed < run.targets.least or assembled.messages == seen.valid:
             if folded:
                 return _unchanged(seen, run.targets.not_worth_it, status="refused")
-            return _unchanged(seen, "nothing before the newest messages to fold")
+            return _unchanged(seen, NOTHING_OLDER if run.asked else "nothing before the newest messages to fold")
         for node in prepared:
             if node.id in fold.used:
                 writer.call_budget.spend(node.meta.get(CALLS, 0), node.meta.get(PAID, 0.0))
@@ -158,14 +170,16 @@ class Compaction:
                 wanted=max(0, self._goal - beside - self._budgets.summaries),
                 most=max(0, run.targets.most - beside - SMALLEST_TEXT),
             )
-        return choose_tail(seen.held, run.sizes, unread=seen.unread, budget=self._budgets.tail, room=room)
+        return choose_tail(
+            seen.held, run.sizes, unread=seen.unread, budget=0 if self._short_tail else self._budgets.tail, room=room
+        )
 
     def _zone_start(self, seen: View, tail: Tail) -> int:
         """Return where the masked zone begins: it takes its share, and no more than blocks and tail leave."""
         sizes, budgets = self._run.sizes, self._budgets
         messages = [held.message for held in seen.held]
         left = self._goal - self._beside_blocks(seen, tail.kept) - budgets.summaries
-        return zone_start(messages, tail.start, min(budgets.zone, left), sizes.of)
+        return zone_start(messages, tail.start, 0 if self._short_tail else min(budgets.zone, left), sizes.of)
 
     def _only_prepared(
         self, seen: View, tail: Tail, folded: Sequence[Stored], fold: Fold

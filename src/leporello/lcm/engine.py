@@ -180,6 +180,11 @@ class LCMEngine(ContextEngine):
         self._fired = 0 < self.threshold_tokens <= tokens and tokens >= self._fires_at
         return self._fired
 
+    @property
+    def folds_at(self) -> int:
+        """The tokens of the request that is folded next: the threshold, or more after a fold that left little room."""
+        return max(self.threshold_tokens, self._fires_at) if self.threshold_tokens else 0
+
     def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Tell whether anything stands before the tail."""
         valid = repair(messages).messages

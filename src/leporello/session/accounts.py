@@ -93,7 +93,8 @@ class SessionUsage:
 
     `tokens` is the size of the next request, of a window of `context_length`; `reported` tells whether it rests on the
     provider's count. `messages` are those of the window. `turn` is what was spent since the newest message of the user,
-    in this process; `conversation` since the beginning, as the store's journal has it.
+    in this process; `conversation` since the beginning, as the store's journal has it. `folds_at` is the size at which
+    it is folded next: the threshold, or more after a fold that left little room; 0 when nothing is known about it.
     """
 
     session_id: str
@@ -111,6 +112,7 @@ class SessionUsage:
     conversation: Spent
     prefix_moves: int
     caching: str
+    folds_at: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,7 +41,7 @@ from leporello.session.events import (
     ToolAnswered,
     WindowCorrected,
 )
-from leporello.session.folding import LEASE_SECONDS, above_safety_limit, fold
+from leporello.session.folding import LEASE_SECONDS, above_safety_limit, fold, safety_limit
 from leporello.session.meter import Meter
 from leporello.session.persistence import Persistence
 from leporello.session.undo import undo
@@ -346,6 +346,17 @@ class Conversation:
         self.window.rewritten = len(messages)
         return {"messages": messages, "tools": list(tools)} if tools else {"messages": messages}
 
+    @property
+    def folds_at(self) -> int:
+        """The size of the request that is folded next; 0 when none is folded by itself, or the engine does not say."""
+        if not self.automatic:
+            return 0
+        engine = self.engine.engine
+        threshold = int(getattr(engine, "folds_at", 0) or getattr(engine, "threshold_tokens", 0) or 0)
+        if self.engine.built_in is not None and (safe := safety_limit(self)):
+            threshold = min(threshold, safe) if threshold else safe
+        return max(threshold, self.refire_at) if threshold else 0
+
     def size(self) -> Count:
         """Count the tokens of a request with this window and these tools."""
         return self.meter.count(self.window, None if self.tools.given is None else self.tools.tokens)
@@ -507,6 +518,8 @@ class Conversation:
                 "context_length": route.context_length,
                 "engine": self._engine_name,
             }
+            if usage and (estimate := self.meter.sent_estimate):
+                report["estimate"] = estimate
             if sent.tokens_lost:
                 report["tokens_lost"] = sent.tokens_lost
         if error is not None:

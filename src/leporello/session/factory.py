@@ -20,7 +20,7 @@ from leporello.session.conversation import Conversation
 from leporello.session.dialects import converter_of
 from leporello.session.engine_host import OWN_MODULES, EngineHost, takes_branch
 from leporello.session.entries import load
-from leporello.session.resumption import last_count, refire_at
+from leporello.session.resumption import refire_at, resume_meter
 from leporello.session.route import Route
 from leporello.session.telemetry import with_spans
 from leporello.store import Branch, open_store
@@ -62,10 +62,9 @@ class OpenedSession:
         branch.switch(branch.number or branch.store.head(branch.conversation, owner=branch.owner))
         saved = load(branch)
         conversation.reload(saved)
-        conversation.accounts.resume(branch.store.journal(branch.conversation, owner=branch.owner))
-        count = last_count(branch) if saved.whole else None
-        if count is not None:
-            conversation.meter.resumed(count.tokens, saved.length_of(count.items), count.tools)
+        rows = list(branch.store.journal(branch.conversation, owner=branch.owner))
+        conversation.accounts.resume(rows)
+        count = resume_meter(conversation.meter, branch, saved, rows)
         if not conversation.engine.is_foreign:
             tools = count.tools if count is not None else 0
             conversation.refire_at = refire_at(branch, conversation.engine.engine, tools)

@@ -41,7 +41,12 @@ COMPACTION = "compaction"  # the reason why the prefix of the next request moves
 
 def above_safety_limit(conversation: Conversation, tokens: int) -> bool:
     """Tell whether a request of this size has reached the safety share of the context length."""
-    return 0 < SAFETY_SHARE * conversation.route.context_length <= tokens
+    return 0 < safety_limit(conversation) <= tokens
+
+
+def safety_limit(conversation: Conversation) -> int:
+    """Return the smallest request that has reached the safety share of the context length; 0 when that is not known."""
+    return math.ceil(SAFETY_SHARE * conversation.route.context_length)
 
 
 def fold(
@@ -84,7 +89,13 @@ def fold(
             persistence.write(conversation.window, persistence.journalled, row)
         conversation.refire_at = _refire_at(conversation, tokens)
     fields = {key: value for key, value in asdict(report).items() if key != "unfoldable"}
-    conversation.emit(CompactionFinished(session_id=conversation.id, **fields))
+    finished = CompactionFinished(
+        session_id=conversation.id,
+        prompt_tokens_before=tokens,
+        prompt_tokens_after=conversation.size().tokens if report.status in FOLDED else tokens,
+        **fields,
+    )
+    conversation.emit(finished)
     return report
 
 

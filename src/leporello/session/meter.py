@@ -40,10 +40,20 @@ class Meter:
         """
         factor = self.calibration.factor(self.model)
         if self._reported is None:
-            plain = PER_REQUEST + window.tokens + (tools or 0)
+            plain = PER_REQUEST + window.tokens + (self._tools if tools is None else tools)
             return Count(tokens=math.ceil(plain * factor), reported=False)
         new = sum(window.weights[self._counted :]) + (0 if tools is None else tools - self._tools)
         return Count(tokens=max(0, self._reported + math.ceil(new * factor)), reported=True)
+
+    @property
+    def tools(self) -> int:
+        """The uncalibrated estimate of the tools of the last request, also of one that an earlier process sent."""
+        return self._tools
+
+    @property
+    def sent_estimate(self) -> int:
+        """The uncalibrated estimate of the request that was sent; 0 when its count will not be taken."""
+        return self._sent if self._pending is not None else 0
 
     def sent(self, window: Window, tools: int) -> None:
         """Keep the size of a request that is sent, to compare it with the provider's count."""
@@ -65,6 +75,11 @@ class Meter:
     def resumed(self, prompt_tokens: int, length: int, tools: int) -> None:
         """Take the count of an earlier process from the journal."""
         self._reported, self._counted, self._tools = prompt_tokens, length, tools
+
+    def learned(self, model: str, estimate: int, prompt_tokens: int, tools: int) -> None:
+        """Take from the journal at what a request of an earlier process was estimated, and the provider's count."""
+        self.calibration.observe(model, estimate, prompt_tokens)
+        self._tools = tools
 
     def changed_from(self, index: int) -> None:
         """Discard the provider's count, also one that is still to come, if it includes entries from an index on."""

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from leporello.engine import CompactionReport
 from leporello.session.accounts import REQUEST
+from leporello.session.entries import load
+from leporello.session.meter import Meter
+from leporello.session.window import Window
 from leporello.store import FOLD
 from leporello.summary.refire import fires_at
 from leporello.tokens import count_message
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from leporello.engine import ContextEngine
+    from leporello.session.entries import SavedBranch
+    from leporello.session.meter import Count
     from leporello.store import Branch, JournalRow, WindowItem
 
 _MOST_TRIED: Final = 8  # rows of other branches
@@ -29,6 +34,33 @@ class LastCount(NamedTuple):
     tokens: int
     tools: int
     items: int
+
+
+def learn(meter: Meter, rows: Iterable[JournalRow]) -> None:
+    """Calibrate the estimates of a meter with the requests of the journal."""
+    for row in rows:
+        tokens = row.usage.get("prompt_tokens") if row.reason == REQUEST else None
+        if tokens:
+            estimate, tools = row.report.get("estimate", 0), row.report.get("tools", 0)
+            meter.learned(str(row.report.get("model", "")), estimate, tokens, tools)
+
+
+def stored_size(branch: Branch, rows: Sequence[JournalRow]) -> Count:
+    """Return the size that a request with the window of a branch has, as `Session.usage()` tells it after a resume."""
+    model = next((str(row.report.get("model", "")) for row in reversed(rows) if row.reason == REQUEST), "")
+    saved, window, meter = load(branch), Window(), Meter(model)
+    window.extend([*saved.entries, *saved.later])
+    resume_meter(meter, branch, saved, rows)
+    return meter.count(window, None)
+
+
+def resume_meter(meter: Meter, branch: Branch, saved: SavedBranch, rows: Iterable[JournalRow]) -> LastCount | None:
+    """Let a meter go on from the journal of a branch; returns the provider's last count, if it still holds."""
+    learn(meter, rows)
+    count = last_count(branch) if saved.whole else None
+    if count is not None:
+        meter.resumed(count.tokens, saved.length_of(count.items), count.tools)
+    return count
 
 
 def last_count(branch: Branch) -> LastCount | None:

@@ -344,6 +344,7 @@ class Session:
             conversation=conversation.accounts.conversation.spent,
             prefix_moves=conversation.accounts.conversation.prefix_moves,
             caching=self.caching,
+            folds_at=conversation.folds_at,
         )
 
     def close(self) -> None:
@@ -426,7 +427,7 @@ def _parts(conversation: Conversation, tokens: int) -> Parts:
     systems = conversation.window.systems()
     system = sum(entry.tokens for entry in conversation.window.entries[:systems])
     summaries = sum(entry.tokens for entry in conversation.window.entries[systems:] if entry.is_summary)
-    tools = conversation.tools.tokens
+    tools = conversation.meter.tools if conversation.tools.given is None else conversation.tools.tokens
     behind = max((at + 1 for at, entry in enumerate(conversation.window.entries) if entry.is_summary), default=systems)
     stop = masked_stop(conversation.window.messages, behind)
     masked = sum(entry.tokens for entry in conversation.window.entries[behind:stop])

@@ -15,6 +15,8 @@ ROOMY = 0.25  # of the threshold: room enough until the next compaction
 SAFE_SHARE = 0.85  # of the window
 ANSWER_SHARE, LONGEST_ANSWER = 0.125, 4_096  # of the window and tokens: what an answer takes when it is unknown
 
+NOTHING_OLDER = "nothing stands before your newest message that could be folded"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Targets:

@@ -64,7 +64,9 @@ class CompactionRun:
             "window": engine.context_length,
             "answer": answer_tokens,
         }
-        self.targets = targets(self.tokens, self._prompt_tokens, **self._limits, asked=forced or bool(focus))
+        self.asked = forced or bool(focus)
+        """Whether a person or an overflow asked for it, so that it folds whatever can be folded."""
+        self.targets = targets(self.tokens, self._prompt_tokens, **self._limits, asked=self.asked)
         focused = f"asked for, with focus on {redact(focus)}" if focus else ""
         engine.emit(
             CompactionStarted(

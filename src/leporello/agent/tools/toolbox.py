@@ -17,12 +17,13 @@ from leporello.errors import ToolError
 from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
     from typing import Any
 
     from leporello.agent.tools.tool import Action, Stop, Tool, Wrote
     from leporello.agent.tools.workspace import Workspace
+    from leporello.agent.tools.write_file import Written
     from leporello.messages.types import ToolCall
 
 _LIMITS = Limits(head_bytes=40_000, tail_bytes=60_000, head_lines=2_500, tail_lines=2_500)
@@ -45,10 +46,14 @@ def default_tools(
     environ: Mapping[str, str] = os.environ,
     writable: Iterable[Path] = (),
     unbounded: bool = False,
+    on_written: Callable[[Written], None] = lambda _: None,
 ) -> list[Tool]:
-    """Make the tools that every agent has; `writable` and `unbounded` are for commands, see `terminal`."""
+    """Make the tools that every agent has; `writable` and `unbounded` are for commands, see `terminal`.
+
+    `on_written` is told of every file that `write_file` has written.
+    """
     commands = terminal(workspace, environ=environ, writable=writable, unbounded=unbounded)
-    return [commands, read_file(workspace), write_file(workspace), search_files(workspace)]
+    return [commands, read_file(workspace), write_file(workspace, on_written=on_written), search_files(workspace)]
 
 
 class Toolbox:

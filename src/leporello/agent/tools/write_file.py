@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import hashlib
 import os
 import secrets
 from contextlib import suppress
@@ -16,6 +17,9 @@ from leporello.errors import ToolError
 from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from leporello.agent.tools.tool import Stop
     from leporello.agent.tools.workspace import Spot, Workspace
 
 MOST_BYTES: Final = 10_000_000
@@ -40,20 +44,35 @@ _PARAMETERS: Final[dict[str, Any]] = {
 }
 
 
-def write_file(workspace: Workspace) -> Tool:
-    """Make the tool for a workspace."""
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """A file that was written: `before` is what it held, None where there was none; `after` a hash of what it holds.
+
+    Not `kept`: what it held was too large to be kept.
+    """
+
+    path: str
+    before: bytes | None
+    after: bytes
+    kept: bool = True
+
+
+def write_file(workspace: Workspace, *, on_written: Callable[[Written], None] = lambda _: None) -> Tool:
+    """Make the tool for a workspace; `on_written` is told of every file, so that it can be restored."""
 
     def prepare(path: str, content: str, replaces: str | None) -> Action:
         spot = workspace.resolve(path)
         old = _look(workspace, spot)
         new = content if replaces is None else _replaced(spot, old, replaces, content)
         data = _encoded(new)
-        return Action(
-            title=_title(spot, old, new),
-            detail=_detail(old, new),
-            do=lambda _: _write(workspace, spot, data, old),
-            asks=True,
-        )
+
+        def do(stop: Stop) -> str:
+            told = _write(workspace, spot, data, old)
+            kept = old.status is None or old.data is not None
+            on_written(Written(path=str(spot), before=old.data, after=_hash(data), kept=kept))
+            return told
+
+        return Action(title=_title(spot, old, new), detail=_detail(old, new), do=do, asks=True)
 
     return Tool(
         name="write_file",
@@ -64,12 +83,37 @@ def write_file(workspace: Workspace) -> Tool:
     )
 
 
+def is_as_written(workspace: Workspace, written: Written) -> bool:
+    """Tell whether a file still holds what was written."""
+    old = _look(workspace, workspace.resolve(written.path))
+    return old.data is not None and _hash(old.data) == written.after
+
+
+def restore(workspace: Workspace, path: str, before: bytes | None) -> None:
+    """Let a file hold again what it held, or remove it where there was none."""
+    spot = workspace.resolve(path)
+    if before is not None:
+        _write(workspace, spot, before, _look(workspace, spot))
+        return
+    *folders, name = spot.parts
+    with workspace.folder(folders) as parent:
+        _remove(parent, name)
+
+
+def _hash(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
 @dataclass(frozen=True, kw_only=True)
 class _Old:
-    """What stands at a spot: nothing (no status), text, or something that cannot be compared (no text)."""
+    """What stands at a spot: nothing (no status), text, or something that cannot be compared (no text).
+
+    `data` are its bytes, None also for more than can be written.
+    """
 
     status: os.stat_result | None = None
     text: str | None = None
+    data: bytes | None = None
 
     def is_still(self, status: os.stat_result | None) -> bool:
         return _identity(self.status) == _identity(status)
@@ -90,7 +134,7 @@ def _look(workspace: Workspace, spot: Spot) -> _Old:
             raise ToolError(f"{spot} is read-only; ask the user before you change its mode")
         with os.fdopen(descriptor, "rb", closefd=False) as stream:
             data = stream.read(MOST_BYTES + 1)
-    return _Old(status=status, text=_decoded(data))
+    return _Old(status=status, text=_decoded(data), data=data if len(data) <= MOST_BYTES else None)
 
 
 def _decoded(data: bytes) -> str | None:
@@ -167,7 +211,7 @@ def _write(workspace: Workspace, spot: Spot, data: bytes, old: _Old) -> str:
         finally:
             _remove(parent, draft)
         os.fsync(parent)
-    return f"wrote {spot}: {_lines(data.decode())}, {len(data):,} bytes"
+    return f"wrote {spot}: {_lines(data.decode('utf-8', 'replace'))}, {len(data):,} bytes"
 
 
 def _refuse_change(parent: int, name: str, spot: Spot, old: _Old) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from itertools import takewhile
@@ -18,6 +19,8 @@ _PAUSE: Final = 0.05
 """Seconds between two drawings; pieces that come faster are drawn together."""
 _SHARE: Final = 4
 """A drawing that takes long is followed by a pause of so many times its duration."""
+_MARKER: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-+*=_#>|:`~\s]+|\d+[.)]?[ \t]*)\Z")
+"""A last line that is a mark so far: of an item, a heading, a table. What it will be is shown when it is known."""
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"
 """What stands between them is shown at once by terminals that know synchronised output; others ignore both."""
 
@@ -73,7 +76,7 @@ class AnswerWriter:
             for block in done:
                 lines += self._lines(block)
                 self._gap = gap(block)
-            growing = self._lines(self._text) if self._moves else []
+            growing = self._lines(_MARKER.sub("", self._text)) if self._moves else []
             self._replace(lines, growing[-(self._console.height - 1) :])
             now = self._clock()
             self._next = now + max(_PAUSE, _SHARE * (now - start))

@@ -41,6 +41,16 @@ def ask(question: str, *, more: bool = False, terminal: tuple[Input, Output] | N
     return prompt.prompt(f"{question} [y]es, [n]o, [a]lways, [t]ell why not{', [v]iew all' if more else ''}: ")
 
 
+def agrees(question: str, *, terminal: tuple[Input, Output] | None = None) -> bool:
+    """Ask for y or n; keys that were pressed before do not count. Ctrl-C interrupts."""
+    source, sink = terminal or (None, None)
+    if terminal is None:
+        forget_typed()
+    choices = {key: choice for key, choice in _CHOICES.items() if choice in ("yes", "no")}
+    prompt: PromptSession[Choice] = PromptSession(key_bindings=_keys(choices), input=source, output=sink)
+    return prompt.prompt(f"{question} [y]es, [n]o: ") == "yes"
+
+
 def ask_why(question: str, *, terminal: tuple[Input, Output] | None = None) -> str:
     """Ask for a line of text; "" when there is none. Ctrl-C interrupts."""
     source, sink = terminal or (None, None)

@@ -7,9 +7,9 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from leporello.agent import MainModel
+from leporello.agent import MainModel, ToolStarted, Workspace
 from leporello.cli.chat import plugin_commands
-from leporello.cli.chat.asking import ask, ask_why, unechoed
+from leporello.cli.chat.asking import agrees, ask, ask_why, unechoed
 from leporello.cli.chat.factory import OpenedChat, Setting, as_it_was_left, engine_source, model_note, opened
 from leporello.cli.chat.greeting import engine_line, greeting, last_exchange, model_line
 from leporello.cli.chat.interrupts import interrupts, proper_end
@@ -20,6 +20,7 @@ from leporello.cli.chat.slash import TABLE, nearest, parse
 from leporello.cli.chat.usage import status_line
 from leporello.cli.chat.view import ChatView
 from leporello.cli.chat.warned import warnings_to
+from leporello.cli.chat.written_files import WrittenFiles
 from leporello.cli.format import on_one_line
 from leporello.errors import LeporelloError, SessionError
 from leporello.messages import text_of
@@ -63,6 +64,7 @@ class Chat:
         self.view = ChatView(screen)
         self._enabled = self._run_enabled(setting)
         self._always: set[str] = set()
+        self._files = WrittenFiles()
         self._asked = setting
         self._opened = self._open(setting)
         self.view.remedy = lambda error: remedy(error, self._opened.route)
@@ -133,6 +135,8 @@ class Chat:
         with interrupts(self._stop):
             try:
                 for event in self._opened.agent.ask(content):
+                    if isinstance(event, ToolStarted):
+                        self._files.call = event.call.id
                     self.view.take(event)
             finally:
                 self.screen.end_of_answer()
@@ -143,10 +147,18 @@ class Chat:
         self._opened.lock.acquire(begun)
         return begun
 
-    def take_back(self) -> Message | None:
-        """Take back the last turn and return the message of the user that began it."""
-        taken = self.session.undo()
-        return taken[0] if taken else None
+    def take_back(self) -> list[Message]:
+        """Take back the last turn and return its messages, the user's first; [] when there is none."""
+        return self.session.undo()
+
+    def offer_files(self, taken: list[Message]) -> None:
+        """Say which files a turn that was taken back has changed, and restore them if the user likes."""
+        changed = self._files.changed_by(taken, Workspace(self._opened.setting.folder))
+        for line in changed.lines():
+            self.screen.line(line)
+        if changed.restorable and agrees("    Restore them?"):
+            for line in changed.restore():
+                self.screen.line(line)
 
     def switch_model(self, name: str, provider: str | None) -> None:
         """Go on with another model."""
@@ -222,7 +234,15 @@ class Chat:
 
     def _open(self, setting: Setting, **ready: Any) -> OpenedChat:
         take = self.view.take
-        return opened(setting, on_event=take, on_output=take, confirm=self._confirm, enabled=self._enabled, **ready)
+        return opened(
+            setting,
+            on_event=take,
+            on_output=take,
+            on_written=self._files.note,
+            confirm=self._confirm,
+            enabled=self._enabled,
+            **ready,
+        )
 
     def _run_enabled(self, setting: Setting) -> EnabledPlugins:
         """Let the enabled plugins register, whichever engine is chosen, and say what is odd about them."""

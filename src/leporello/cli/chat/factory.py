@@ -25,10 +25,11 @@ from leporello.store import open_store
 from leporello.tokens import DEFAULT_WINDOW
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from leporello.agent import MainRoute
     from leporello.agent.loop import Confirm
+    from leporello.agent.tools.write_file import Written
     from leporello.config import Config
     from leporello.engine import ContextEngine
     from leporello.events import Sink
@@ -244,6 +245,7 @@ def opened(
     *,
     on_event: Sink | None = None,
     on_output: Sink | None = None,
+    on_written: Callable[[Written], None] = lambda _: None,
     confirm: Confirm | None = None,
     source: EngineSource | None = None,
     store: Store | None = None,
@@ -257,7 +259,7 @@ def opened(
     setting = as_it_was_left(setting, kept.url)
     try:
         route = setting.route()
-        tools = toolbox(setting)
+        tools = toolbox(setting, on_written)
     except LeporelloError:
         if store is None:
             kept.close()
@@ -287,9 +289,9 @@ def opened(
     return OpenedChat(setting=setting, route=route, agent=agent, source=chosen, store=kept, lock=own)
 
 
-def toolbox(setting: Setting) -> Toolbox:
-    """Return what the model may do."""
-    return Toolbox(default_tools(Workspace(setting.folder)) if setting.tools else ())
+def toolbox(setting: Setting, on_written: Callable[[Written], None] = lambda _: None) -> Toolbox:
+    """Return what the model may do; `on_written` is told of the files that it writes."""
+    return Toolbox(default_tools(Workspace(setting.folder), on_written=on_written) if setting.tools else ())
 
 
 def _agree(_wanted: object) -> bool:

@@ -45,7 +45,7 @@ def _listed(names: Sequence[str]) -> str:
 def engine_line(session: Session) -> str:
     """Say which engine this is, and when it folds."""
     usage = session.usage()
-    folds = f", folds at {usage.threshold_tokens:,} tokens" if usage.threshold_tokens else ""
+    folds = f", folds at {usage.folds_at:,} tokens" if usage.folds_at else ""
     return f"engine   {usage.engine}{folds}"
 
 

@@ -13,12 +13,13 @@ from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
 
-from leporello.cli.chat.usage import cost_table, usage_table, window_chart
+from leporello.cli.chat.usage import cost_table, kept, usage_table, window_chart
 from leporello.cli.chat.view import not_folded
 from leporello.cli.format import counted, moment, on_one_line
 from leporello.cli.picker import pick
 from leporello.messages import text_of
 from leporello.messages.visible import visible
+from leporello.session.accounts import FOLDED
 from leporello.store.titles import title_of
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ def _compress(chat: Chat, focus: str) -> None:
     report = chat.session.compress(focus or None)
     if chat.view.compactions == shown:  # the engine was not even asked
         chat.screen.notice(not_folded(report.reason))
+    elif report.status in FOLDED:
+        chat.screen.line(kept(chat.session.usage()), "dim")
 
 
 @slash("clear")
@@ -112,20 +115,24 @@ def _cost(chat: Chat, argument: str) -> None:
 
 @slash("undo")
 def _undo(chat: Chat, argument: str) -> None:
-    """Take back the last turn: your message and everything after it."""
+    """Take back the last turn, and restore the files that were written in it if you like."""
     taken = chat.take_back()
-    chat.screen.line("there is nothing to take back" if taken is None else f"taken back: {_shown(taken)}")
+    if not taken:
+        chat.screen.line("there is nothing to take back")
+        return
+    chat.screen.line(f"taken back: {_shown(taken[0])}")
+    chat.offer_files(taken)
 
 
 @slash("retry")
 def _retry(chat: Chat, argument: str) -> None:
     """Take back the last answer and ask again."""
     taken = chat.take_back()
-    if taken is None:
+    if not taken:
         chat.screen.line("there is nothing to ask again")
     else:
-        chat.screen.line(f"again: {_shown(taken)}")
-        chat.turn(taken["content"])
+        chat.screen.line(f"again: {_shown(taken[0])}")
+        chat.turn(taken[0]["content"])
 
 
 @slash("model", "[NAME [PROVIDER]]")

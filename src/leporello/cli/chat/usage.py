@@ -51,6 +51,16 @@ def cost_table(usage: SessionUsage) -> Table:
     return table
 
 
+def kept(usage: SessionUsage) -> str:
+    """Say what a fold has left, and why."""
+    parts = usage.parts
+    words = [f"a summary of {parts.summaries:,} tokens", f"the newest messages as they are ({parts.tail:,})"]
+    if parts.masked:
+        words.append(f"older ones with their long tool outputs in one line ({parts.masked:,})")
+    words.append(f"system prompt and tools ({parts.system + parts.tools:,})")
+    return f"left: {', '.join(words)}; what is folded stays in the store, `leporello grep` finds it"
+
+
 def window_chart(usage: SessionUsage, console: Console) -> Group:
     """Draw the window as a bar, with what each part of it weighs: what `/context` shows."""
     plain = console.no_color or console.color_system is None
@@ -62,7 +72,7 @@ def window_chart(usage: SessionUsage, console: Console) -> Group:
         "messages": ("tail", usage.parts.tail),
     }
     tokens = {name: size for name, (_, size) in parts.items()}
-    length, threshold = usage.context_length, usage.threshold_tokens
+    length, threshold = usage.context_length, usage.folds_at
     bar = window_bar(tokens, length, threshold, min(console.width - 1, _WIDEST_BAR), plain=plain)
     table = Table.grid(padding=(0, 2))
     for name, (title, size) in parts.items():
@@ -79,7 +89,7 @@ def _share(tokens: int, length: int) -> tuple[Text, Text]:
 
 
 def _rows(usage: SessionUsage) -> list[tuple[str, str]]:
-    folds = f", folds at {usage.threshold_tokens:,} tokens" if usage.threshold_tokens else ""
+    folds = f", folds at {usage.folds_at:,} tokens" if usage.folds_at else ""
     moves = counted(usage.prefix_moves, "time")
     return [
         ("conversation", usage.session_id),

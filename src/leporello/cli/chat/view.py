@@ -119,7 +119,8 @@ class ChatView:
     def _compacting(self, event: CompactionStarted) -> None:
         messages = counted(event.messages, "message")
         about = self._pace * event.tokens if self._pace else None
-        self._screen.busy(f"folding {messages}, {event.tokens:,} tokens ({event.reason})", about=about)
+        tokens = event.prompt_tokens or event.tokens
+        self._screen.busy(f"folding {messages}, {tokens:,} tokens ({event.reason})", about=about)
 
     @_show.register
     def _compacted(self, event: CompactionFinished) -> None:

@@ -1,0 +1,43 @@
+"""`leporello completion`: Tab completes commands and options in the user's shell."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import click
+from click.shell_completion import get_completion_class
+
+_VARIABLE: Final = "_LEPORELLO_COMPLETE"
+_FILES: Final = {
+    "bash": (".local/share/bash-completion/completions/leporello", "It needs the package bash-completion."),
+    "fish": (".config/fish/completions/leporello.fish", ""),
+    "zsh": (".zfunc/_leporello", "Before compinit, ~/.zshrc needs this line: fpath+=~/.zfunc"),
+}
+"""Where a user's shell looks for completions, below the home folder, and what it needs besides."""
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(sorted(_FILES)), required=False)
+@click.option("--install", is_flag=True, help="Write it where the shell finds it, instead of printing it.")
+def command(shell: str | None, install: bool) -> None:
+    """Print what makes SHELL complete commands and options with Tab; SHELL is your own one if it is left out.
+
+    Examples: leporello completion --install, leporello completion zsh > _leporello
+    """
+    from leporello.cli.main import commands
+
+    name = shell or Path(os.environ.get("SHELL", "")).name
+    kind = get_completion_class(name) if name in _FILES else None
+    if kind is None:
+        raise click.UsageError(f"name the shell, one of {', '.join(sorted(_FILES))}: leporello completion bash")
+    source = kind(commands, {}, "leporello", _VARIABLE).source()
+    if not install:
+        click.echo(source)
+        return
+    place, needed = _FILES[name]
+    file = Path.home() / place
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(source, encoding="utf-8")
+    click.echo(f"wrote {file}; a new {name} completes `leporello` with Tab. {needed}".rstrip())

@@ -1,0 +1,184 @@
+"""The chat in a real terminal of 60, 80 and 160 columns, with and without colours."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from leporello.messages import text_of
+from leporello.testing.model_server import Failure, Step, Use
+
+if TYPE_CHECKING:
+    from tests.fixtures.chat import Place
+
+pytestmark = pytest.mark.slow
+
+ANSWER = """\
+# Plan
+
+The **parser** reads `tokens` one by one, and says where it went wrong, with the line and the column of it.
+
+- one item that is long enough to be wrapped at a width of sixty columns, I hope
+- two
+
+| file | lines |
+|------|------:|
+| `parser.py` | 120 |
+
+```python
+def parse(text):
+    return text
+```
+"""
+PROSE = "The parser reads tokens one by one, and says where it went wrong, with the line and the column of it."
+
+
+@pytest.mark.parametrize("columns", [60, 80, 160])
+@pytest.mark.parametrize("colours", [True, False])
+def test_an_answer_is_rendered_and_wraps_between_words(place: Place, columns: int, colours: bool) -> None:
+    if not colours:
+        place.environ["NO_COLOR"] = "1"
+    place.server.script(ANSWER)
+    with place.chat(columns=columns, lines=60) as chat:
+        chat.say("Explain")
+        chat.wait_for("return text")
+        chat.wait_until(chat.listens)
+        lines = chat.text().split("\n")
+        assert PROSE in chat.words()
+        assert {word for line in lines for word in line.split()} >= set(PROSE.split()), "no word is cut"
+        first = next(at for at, line in enumerate(lines) if line.startswith(" • one item"))
+        item = lines[first : lines.index(" • two")]
+        assert len(item) == (1 if columns == 160 else 2)
+        assert all(line.startswith("   ") for line in item[1:]), "the item hangs"
+        assert "file        lines" in lines
+        assert "  def parse(text):" in lines
+        assert ("**" in chat.text(), "```" in chat.text()) == (False, False)
+        assert bool(chat.colours()) == colours
+
+
+def test_a_dumb_terminal_gets_the_same_words(place: Place) -> None:
+    place.environ["TERM"] = "dumb"
+    place.server.script(ANSWER)
+    with place.chat(columns=80, lines=60) as chat:
+        chat.type("Explain\r")
+        chat.wait_for("return text")
+        assert PROSE in chat.words()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 160])
+def test_the_commands_fit_the_terminal(place: Place, columns: int) -> None:
+    place.server.script("The first answer.", "The second answer.")
+    with place.chat("--session", "first", columns=columns, lines=80) as chat:
+        chat.say("Please look at the harbour, its berths, and everything that was ever written about them")
+        chat.wait_for("The first answer.")
+        chat.say("/context")
+        chat.wait_for("│ folds at 200,000 tokens")
+        lines = chat.text().split("\n")
+        bar = next(line for line in lines if line.count("·") > 30)
+        assert len(bar) == min(columns - 1, 72) + 1, "the bar and the mark of the threshold"
+        shown = {line.split()[1]: int(line.split()[-3].replace(",", "")) for line in lines if line[:2] in ("█ ", "· ")}
+        assert list(shown) == ["system", "tools", "summaries", "masked", "tail", "free"]
+        assert sum(shown.values()) == 400_000
+        chat.say("/clear")
+        chat.wait_for("first has ended")
+        chat.say("/resume")
+        chat.wait_for("Enter chooses")
+        row = next(line for line in chat.text().split("\n") if "messages  Please look" in line)
+        assert len(row) <= columns
+        assert row.endswith("them" if columns == 160 else "…")
+        chat.type(chat.ENTER)
+        chat.wait_for("resumed  with the model, engine and folder it had")
+        chat.say("/pin")
+        chat.wait_for("Please look at the harbour, its berths,")
+        chat.wait_for("pinned: ")
+        chat.say("quit")
+        assert chat.exit_code() == 0
+
+
+@pytest.mark.parametrize("columns", [60, 160])
+def test_a_no_can_say_why(place: Place, columns: int) -> None:
+    place.server.script(Step(tool_calls=[Use(name="terminal", arguments={"command": "touch here"})]), "I see.")
+    with place.chat(columns=columns) as chat:
+        chat.say("Touch it")
+        chat.wait_until(chat.asks)
+        chat.type("t")
+        chat.wait_for("Why not, or what instead?")
+        chat.type("only look, do not touch\r")
+        chat.wait_for("I see.")
+    assert not (place.workspace / "here").exists()
+    assert text_of(place.sent()[-1]).endswith("They said: only look, do not touch")
+
+
+def test_the_output_of_a_command_is_shown_while_it_runs(place: Place) -> None:
+    """The command waits for a file that the test makes only when it has seen the output."""
+    command = "echo begun; echo 'two'; while ! test -e go; do sleep 0.05; done; echo ended"
+    place.server.script(Step(tool_calls=[Use(name="terminal", arguments={"command": command})]), "Done.")
+    with place.chat("--yes") as chat:
+        chat.say("Run it")
+        chat.wait_until(lambda: "    begun\n    two\n" in chat.text(), "the output so far")
+        assert "    ended\n" not in chat.text()
+        (place.workspace / "go").touch()
+        chat.wait_for("[exit code 0]")
+        chat.wait_for("Done.")
+        assert chat.text().count("    begun\n") == 1, "the live view is gone, the result stands there"
+
+
+def test_of_a_long_output_the_beginning_and_the_end_stay(place: Place) -> None:
+    place.server.script(Step(tool_calls=[Use(name="terminal", arguments={"command": "seq 1 40; exit 3"})]), "Hm.")
+    with place.chat("--yes") as chat:
+        chat.say("Count")
+        chat.wait_for("Hm.")
+        assert "    1\n    2\n    3\n    … 35 more lines\n    39\n    40\n    [exit code 3]\n" in chat.text()
+
+
+def test_a_provider_that_cannot_be_reached_takes_one_line_and_has_a_remedy(place: Place) -> None:
+    address = "http://127.0.0.1:9/v1"
+    with place.chat("--base-url", address, columns=100) as chat:
+        chat.say("Hello?")
+        chat.wait_for("attempt 2 of 5, in")
+        chat.wait_for("attempt 3 of 5, in")
+        said = [line for line in chat.text().split("\n") if "attempt" in line]
+        assert len(said) == 1, "the line changes, it is not repeated"
+        chat.type(chat.CTRL_C)
+        chat.wait_for("interrupted")
+
+
+def test_a_refused_key_names_the_variable_that_it_came_from(place: Place) -> None:
+    place.server.fail(Failure.BAD_KEY)
+    with place.chat() as chat:
+        chat.say("Hello?")
+        chat.wait_for("The key is the one in the environment variable OPENAI_API_KEY.")
+        assert "key-for-a-test" not in chat.text()
+
+
+def test_a_resumed_conversation_keeps_its_model_engine_and_folder(place: Place) -> None:
+    other = place.workspace / "other"
+    other.mkdir()
+    with place.chat("--session", "mine", "--model", "gpt-5", "--engine", "lcm", "--workspace", "other") as chat:
+        chat.say("Hello")
+        chat.wait_until(lambda: chat.text().count("Hello") == 2, "the echo")
+        chat.say("exit")
+        assert chat.exit_code() == 0
+    with place.chat("--session", "mine") as chat:
+        chat.wait_for("resumed  with the model, engine and folder it had")
+        chat.wait_for("model    gpt-5 (openai at")
+        chat.wait_for("engine   lcm")
+        chat.wait_for(f"folder   {other}")
+    with place.chat("--session", "mine", "--model", "gpt-5-mini") as chat:
+        chat.wait_for("resumed  with the engine and folder it had")
+        chat.wait_for("model    gpt-5-mini")
+    with place.chat("--session", "another") as chat:
+        chat.wait_until(chat.listens)
+        assert "resumed  with" not in chat.text()
+        assert "engine   compressor" in chat.text()
+
+
+def test_what_was_noted_is_for_its_owner_alone_and_holds_no_password(place: Place) -> None:
+    address = place.server.openai_url.replace("http://", "http://user:secret-word@")
+    with place.chat("--session", "mine", "--base-url", address) as chat:
+        chat.say("Hello")
+        chat.wait_until(lambda: chat.text().count("Hello") == 2, "the echo")
+    (file,) = (place.home / "chats").iterdir()
+    assert file.stat().st_mode & 0o077 == 0
+    assert "secret-word" not in file.read_text()

@@ -1,0 +1,217 @@
+"""The figures of one conversation are the same wherever they are shown: as it goes on, resumed, from the store."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from click.testing import CliRunner
+from hypothesis import given, settings, strategies as st
+from rich.console import Console
+
+from leporello import Session
+from leporello.cli.chat.screen import Screen
+from leporello.cli.chat.usage import status_line, usage_table, window_chart
+from leporello.cli.chat.view import ChatView
+from leporello.cli.sessions import command as sessions
+from leporello.events import CompactionFinished, CompactionStarted
+from leporello.llm.scripted import ScriptedLLM
+from leporello.proof.savings import savings_of
+from leporello.session.accounts import apportioned, totals
+from leporello.store import FOLD, open_store
+from leporello.view.conversations import cost_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from leporello.events import Event
+    from leporello.session import SessionUsage
+    from leporello.store import Store
+
+CONFIG = {"compression": {"threshold": 0.5}, "lcm": {"threshold": 0.5}}
+TOOL = {"type": "function", "function": {"name": "look", "description": "Look at a file.", "parameters": {}}}
+SAYINGS = ["Please look at part {}. " + "It is a matter of detail. " * 30, "And {}?", "数一数第{}部分。" * 40]
+
+
+class Provider:
+    """Counts a request a little differently than the estimate, always by the same rule, and answers."""
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+
+    def answer(self, session: Session, number: int) -> dict[str, Any]:
+        request = session.request([TOOL])
+        size = len(json.dumps(request["messages"], ensure_ascii=False).encode())
+        usage = {"prompt_tokens": int(size / 4 * self._factor) + 50, "completion_tokens": 30}
+        text = f"Part {number} is done. " + "Every detail was looked at. " * 12
+        return {
+            "choices": [{"message": {"role": "assistant", "content": text}, "finish_reason": "stop"}],
+            "usage": {**usage, "total_tokens": usage["prompt_tokens"] + 30},
+        }
+
+
+def opened(store: Store, engine: str, events: list[Event], *, model: bool) -> Session:
+    return Session.open(
+        "talk",
+        model="gpt-5-mini",
+        provider="openai",
+        context_length=8_000,
+        engine=engine,
+        store=store,
+        config=CONFIG,
+        system="You look at parts.",
+        llm=ScriptedLLM("## Goal\nTo look at every part.\n") if model else None,
+        on_event=events.append,
+    )
+
+
+def text_of(thing: Any) -> str:
+    out = io.StringIO()
+    Console(file=out, width=200, color_system=None).print(thing)
+    return out.getvalue()
+
+
+def numbers(pattern: str, text: str) -> list[int]:
+    found = re.search(pattern, text)
+    assert found, f"{pattern!r} is not in {text!r}"
+    return [int(number.replace(",", "")) for number in found.groups()]
+
+
+def assert_shown_alike(usage: SessionUsage) -> None:
+    """Compare what the chat shows: the status line, /usage, /context."""
+    window = [usage.tokens, usage.context_length]
+    pattern = r"([\d,]+) of ([\d,]+) tokens"
+    chart = text_of(window_chart(usage, Console(width=80, color_system=None)))
+    assert numbers(pattern, status_line(usage)) == window
+    assert numbers(pattern, text_of(usage_table(usage))) == window
+    assert numbers(pattern, chart) == window
+    shares = {
+        name: numbers(rf"{name} +([\d,]+)", chart)[0] for name in ("system", "tools", "summaries", "zone", "tail")
+    }
+    assert list(shares.values()) == list(vars(usage.parts).values())
+    assert sum(shares.values()) == usage.tokens
+    assert numbers(r"compactions +([\d,]+)", text_of(usage_table(usage))) == [usage.compactions]
+    assert numbers(r"folds at ([\d,]+) tokens", chart) == numbers(r"folds at ([\d,]+)", text_of(usage_table(usage)))
+
+
+def assert_stored_alike(store: Store, usage: SessionUsage, shown: dict[str, Any]) -> None:
+    """Compare `Session.usage()` with the journal, `sessions show`, `leporello usage` and the page."""
+    info = store.info("talk")
+    assert info is not None
+    rows = store.journal("talk")
+    known, saved = totals(rows), savings_of(store, info, since=0.0, model="")
+    spent = usage.conversation
+    assert known.spent == spent
+    assert (shown["window_tokens"], shown["window_messages"]) == (usage.tokens, usage.messages)
+    assert shown["compactions"] == usage.compactions == saved.compactions
+    assert shown["compactions"] == sum(row.reason == FOLD and row.report["status"] == "folded" for row in rows)
+    for name in ("requests", "prompt_tokens", "completion_tokens", "cache_read_tokens", "cache_write_tokens"):
+        assert shown[name] == getattr(spent, name) == getattr(saved, name), name
+    assert shown["cost_usd"] == spent.cost_usd
+    assert (spent.cost_usd or 0.0) == pytest.approx(saved.cost_usd) == pytest.approx(cost_of(store, info) or 0.0)
+
+
+def assert_wrong_figures_are_noticed(store: Store, usage: SessionUsage, shown: dict[str, Any]) -> None:
+    """Every comparison fails when one of its figures is another one."""
+    with pytest.raises(AssertionError):
+        assert_shown_alike(replace(usage, tokens=usage.tokens + 1))
+    spent = replace(usage.conversation, prompt_tokens=usage.conversation.prompt_tokens + 1)
+    for wrong in ({"window_tokens": -1}, {"compactions": -1}, {"requests": -1}, {"cost_usd": -1.0}):
+        with pytest.raises(AssertionError):
+            assert_stored_alike(store, usage, shown | wrong)
+    with pytest.raises(AssertionError):
+        assert_stored_alike(store, replace(usage, conversation=spent), shown)
+
+
+def shown_by_command(file: Path) -> dict[str, Any]:
+    ran = CliRunner().invoke(sessions, ["show", "talk", "--json", "--store", str(file)])
+    told: dict[str, Any] = json.loads(ran.stdout)
+    return told
+
+
+turns = st.lists(st.sampled_from(SAYINGS), min_size=1, max_size=10)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["compressor", "lcm"])
+@settings(deadline=None, max_examples=6)
+@given(
+    said=turns,
+    factor=st.sampled_from([0.8, 1.0, 1.3]),
+    asked=st.booleans(),
+    resumed=st.integers(0, 9),
+    model=st.booleans(),
+)
+def test_the_figures_are_the_same_everywhere(
+    tmp_path_factory: pytest.TempPathFactory,
+    engine: str,
+    said: list[str],
+    factor: float,
+    asked: bool,
+    resumed: int,
+    model: bool,
+) -> None:
+    file = tmp_path_factory.mktemp("figures") / "talk.db"
+    store, events = open_store(file), list[Any]()
+    provider = Provider(factor)
+    session = opened(store, engine, events, model=model)
+    for number, saying in enumerate(said):
+        session.add({"role": "user", "content": saying.replace("{}", str(number))})
+        before = session.usage()
+        events.clear()
+        answer = provider.answer(session, number)
+        assert_a_fold_is_told_as_it_is(events, before)
+        session.record(answer)
+        assert_shown_alike(session.usage())
+        if number == resumed:
+            left = session.usage()
+            session.close()
+            session = opened(store, engine, events, model=model)
+            assert session.usage().tokens == left.tokens, "a resume changes no figure"
+    if asked:
+        before = session.usage()
+        events.clear()
+        session.compress()
+        assert_a_fold_is_told_as_it_is(events, before)
+    usage = session.usage()
+    assert_shown_alike(usage)
+    session.close()
+    shown = shown_by_command(file)
+    assert_stored_alike(store, usage, shown)
+    assert_wrong_figures_are_noticed(store, usage, shown)
+    again = opened(store, engine, [], model=model)
+    assert (again.usage().tokens, again.usage().parts) == (usage.tokens, usage.parts)
+    again.close()
+    store.close()
+
+
+def assert_a_fold_is_told_as_it_is(events: list[Any], before: SessionUsage) -> None:
+    """Compare the spinner with the status line before it, and the result with both, in words as the chat shows them."""
+    started = [event for event in events if isinstance(event, CompactionStarted)]
+    finished = [event for event in events if isinstance(event, CompactionFinished)]
+    assert len(started) == len(finished)
+    if before.reported and before.folds_at and started and started[0].reason == "the window is filling":
+        assert before.tokens >= before.folds_at, "it folds no earlier than it says"
+    if before.reported and before.folds_at and before.tokens >= before.folds_at:
+        assert started, "it folds when it says so"
+    for start, end in zip(started, finished, strict=True):
+        assert start.prompt_tokens == end.prompt_tokens_before
+        if before.reported or not before.messages:
+            assert start.prompt_tokens == before.tokens
+        out = io.StringIO()
+        view = ChatView(Screen(Console(file=out, width=200, color_system=None)))
+        view.take(end)
+        if end.status == "folded":
+            shown = numbers(r"([\d,]+) → ([\d,]+) tokens", out.getvalue())
+            assert shown == [end.prompt_tokens_before, end.prompt_tokens_after]
+
+
+@given(st.integers(0, 10**7), st.lists(st.integers(0, 10**6), min_size=1, max_size=6))
+def test_parts_add_up_to_the_whole(total: int, weights: list[int]) -> None:
+    parts = apportioned(total, weights)
+    assert sum(parts) == (total if any(weights) else 0)
+    assert all(part >= 0 and (weight or not part) for part, weight in zip(parts, weights, strict=True))
