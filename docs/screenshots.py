@@ -1,4 +1,7 @@
-"""Take the pictures of the page, of the demonstration conversation only: `python -m docs.screenshots`."""
+"""Take the pictures of the page, of the demonstration conversation only: `python -m docs.screenshots`.
+
+The page uses the fonts of the machine; on Debian the packages fonts-noto-core and fonts-urw-base35 have good ones.
+"""
 # ruff: noqa: INP001 - a script outside the package
 
 from __future__ import annotations

@@ -122,14 +122,20 @@ def test_every_page_is_quiet_reads_well_and_fits(browser: Browser, served: str, 
         assert heard == [], path
         assert shown.evaluate(FITS), path
         if look != "phone":  # what is there is the same in all; the colours are not
-            shown.evaluate(AXE.read_text("utf-8"))
-            assert shown.evaluate(SERIOUS, RULES[look]) == [], path
+            assert serious(shown, RULES[look]) == [], path
     plant(shown)
     assert not shown.evaluate(FITS)
     assert any("Content Security Policy" in one for one in heard)
     if look != "phone":
         assert {one.partition(":")[0] for one in shown.evaluate(SERIOUS, RULES[look])} >= PLANTED[look]
     shown.context.close()
+
+
+def serious(shown: Page, rules: list[str] | None = None) -> list[str]:
+    """Return what keeps people with a disability from using a page."""
+    shown.evaluate(AXE.read_text("utf-8"))
+    found: list[str] = shown.evaluate(SERIOUS, rules)
+    return found
 
 
 def plant(shown: Page) -> None:
@@ -259,6 +265,7 @@ def test_a_conversation_is_folded_pinned_and_deleted_by_hand(browser: Browser) -
 
             shown.goto(f"{page.address}/view/window?c=talk")
             shown.get_by_role("link", name="Fold now…").click()
+            assert serious(shown) == []
             shown.get_by_label("What to keep most of").fill("the harbour")
             shown.get_by_role("button", name="Fold").click()
             expect(shown.locator("main")).to_contain_text("folded:")
@@ -348,6 +355,7 @@ def test_one_signs_in_with_a_key_and_the_key_stays_secret(browser: Browser) -> N
             addresses: list[str] = []
             shown.on("request", lambda asked: addresses.append(asked.url))
             shown.goto(f"{page.address}/view/window?c=talk")
+            assert serious(shown) == []
             shown.keyboard.type(key)
             shown.keyboard.press("Enter")
             expect(shown.locator("a.title")).to_have_text("my own plan")

@@ -57,10 +57,13 @@ def test_a_gateway_of_several_processes_has_the_page(tmp_path: Path) -> None:
             for name, key in keys.items():
                 body = {"model": "m", "messages": [{"role": "user", "content": f"I am {name}"}]}
                 said = httpx2.post(
-                    f"{gateway.address}/v1/chat/completions", json=body, headers={"authorization": f"Bearer {key}"}
+                    f"{gateway.address}/v1/chat/completions",
+                    json=body,
+                    headers={"authorization": f"Bearer {key}"},
+                    timeout=60,
                 )
                 assert said.status_code == 200, said.text
-            with httpx2.Client(base_url=gateway.address, follow_redirects=True) as client:
+            with httpx2.Client(base_url=gateway.address, follow_redirects=True, timeout=60) as client:
                 assert "Sign in" in client.get("/view").text
                 page = client.post("/view/sign-in", data={"key": keys["ann"]}).text
                 assert "I am ann" in page
@@ -87,7 +90,7 @@ def test_a_conversation_that_is_deleted_on_the_page_is_let_go_of(tmp_path: Path)
     with (
         ModelServer() as upstream,
         closing(Process(tmp_path, upstream.openai_url, page_actions=True)) as gateway,
-        httpx2.Client(base_url=gateway.address, follow_redirects=True, timeout=30) as client,
+        httpx2.Client(base_url=gateway.address, follow_redirects=True, timeout=60) as client,
     ):
 
         def heard(name: str, text: str) -> str:
