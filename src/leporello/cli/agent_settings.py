@@ -11,6 +11,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from leporello.config.untrusted_files import read_regular
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -19,9 +21,11 @@ ANTHROPIC_VARIABLES: Final = ("ANTHROPIC_BASE_URL", "ANTHROPIC_API_BASE")
 
 CODEX_SETTING: Final = re.compile(r"openai_base_url\s*=\s*[\"']?(?P<address>[^\"']+)[\"']?")
 _CODEX_PROVIDER: Final = re.compile(r"model_provider\s*=\s*[\"']?(?P<name>[^\"']+)[\"']?")
+_OPENCODE_FILES: Final = ("opencode.json", "opencode.jsonc")
 AIDER_OPTION: Final = "--openai-api-base"
 _AIDER_VARIABLE: Final = "AIDER_OPENAI_API_BASE"
 _NOT_JSON: Final = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|,(?=(?:\s|//[^\n]*|/\*.*?\*/)*[}\]])', re.DOTALL)
+_LONGEST: Final = 1024 * 1024  # bytes of a file of settings
 _FROM_ENVIRONMENT: Final = re.compile(r"\{env:(\w+)\}")
 
 
@@ -134,9 +138,6 @@ def _opencode_settings(environ: Mapping[str, str]) -> Iterator[tuple[str, dict[s
             yield str(file), settings
 
 
-_OPENCODE_FILES: Final = ("opencode.json", "opencode.jsonc")
-
-
 def aider_origins(command: Sequence[str], environ: Mapping[str, str]) -> Iterator[Origin]:
     """Yield the addresses that aider is given; its files beat the environment."""
     if given := _option(command, AIDER_OPTION):
@@ -192,7 +193,7 @@ def _read(file: Path, parse: Callable[[str], Any]) -> dict[str, Any]:
 
 def _text(file: Path) -> str:
     try:
-        return file.read_text(encoding="utf-8")
+        return (read_regular(file, most=_LONGEST) or b"").decode()
     except (OSError, UnicodeDecodeError):
         return ""
 
