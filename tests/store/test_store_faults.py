@@ -17,6 +17,8 @@ import pytest
 from leporello.errors import StoreBusyError, StoreError
 from leporello.store import JournalRow, StoredWindow, WindowItem, open_store
 from leporello.store.sqlite import SQLiteStore
+from leporello.store.sqlite.connection import _empty_image
+from leporello.store.sqlite.migrations import migrate
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -361,6 +363,22 @@ def test_nothing_is_created_before_the_first_write(tmp_path: Path) -> None:
     assert "s.db" in modes
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     store.close()
+
+
+def test_the_tables_that_a_missing_file_reads_as_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[str] = []
+
+    def counted(opened: Any, place: str, **options: Any) -> None:
+        made.append(place)
+        migrate(opened, place, **options)
+
+    monkeypatch.setattr("leporello.store.sqlite.connection.migrate", counted)
+    _empty_image.cache_clear()
+    store = open_store(tmp_path / "s.db")
+    assert [store.info("c") for _ in range(3)] == [None] * 3
+    assert made == [":memory:"]
+    store.append("c", [said("x")])
+    assert store.info("c") is not None
 
 
 def test_a_closed_store_in_memory_says_so_instead_of_forgetting() -> None:

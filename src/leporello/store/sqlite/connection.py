@@ -7,6 +7,7 @@ import sqlite3
 import threading
 import weakref
 from contextlib import closing, contextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from leporello.errors import StoreBusyError, StoreError
@@ -279,12 +280,17 @@ def _open(name: str, *, uri: bool = False) -> SQLiteConnection:
 @contextmanager
 def _empty() -> Iterator[SQLiteConnection]:
     """Lend an empty database: what a file that does not exist yet reads as."""
-    connection = _open(":memory:")
-    try:
-        migrate(connection, ":memory:", busy_seconds=0)
+    with closing(_open(":memory:")) as connection:
+        connection.deserialize(_empty_image())
         yield connection
-    finally:
-        connection.close()
+
+
+@cache
+def _empty_image() -> bytes:
+    """Return the bytes of a database with our tables and nothing in them, which takes a while to make."""
+    with closing(_open(":memory:")) as connection:
+        migrate(connection, ":memory:", busy_seconds=0)
+        return connection.serialize()
 
 
 class _Pool:
