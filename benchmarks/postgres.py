@@ -9,6 +9,7 @@ python benchmarks/postgres.py [--messages 20000] [--turns 200]
 from __future__ import annotations
 
 import argparse
+import multiprocessing
 import os
 import random
 import tempfile
@@ -24,6 +25,7 @@ from leporello.store import JournalRow, StoredWindow, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from multiprocessing.synchronize import Barrier
 
     from leporello.messages import Message
     from leporello.store import Store, WindowItem
@@ -47,9 +49,45 @@ def main(argv: list[str] | None = None) -> int:
         figures = {name: _measured(store, options.messages, options.turns) for name, store in stores.items()}
         with stores["PostgreSQL"]._db.plain() as connection:  # noqa: SLF001 - the bare round trip
             trip = _timed(lambda _: connection.execute(b"SELECT 1"), options.turns)
+            size = connection.execute(_SIZE, [stores["PostgreSQL"]._db.address.schema]).fetchone()[0]  # noqa: SLF001
+        rates = {count: _throughput(addresses["PostgreSQL"], count, options.turns) for count in (1, 2, 4)}
     _print(figures, options.messages)
     print(f"\nOne round trip to the server (SELECT 1): {_shown(trip)} ms")
+    print(f"On disk with all indexes: {size / (options.messages + 3 * options.turns):,.0f} bytes a message")
+    for count, rate in rates.items():
+        print(
+            f"Turns per second, {count} processes on {os.cpu_count()} cores: {rate:.0f}, {rate / rates[1]:.2f} of one"
+        )
     return 0
+
+
+_SIZE = (
+    b"SELECT sum(pg_total_relation_size(c.oid)) FROM pg_class c"
+    b" WHERE c.relkind = 'r' AND c.relnamespace = %s::regnamespace"
+)
+
+
+def _throughput(address: str, processes: int, turns: int) -> float:
+    """Return the turns per second of processes that each append to conversations of their own, one turn at a time."""
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(processes + 1)
+    running = [context.Process(target=_turns, args=(address, n, turns, barrier)) for n in range(processes)]
+    for each in running:
+        each.start()
+    barrier.wait(120)
+    start = perf_counter()
+    for each in running:
+        each.join()
+    return processes * turns / (perf_counter() - start)
+
+
+def _turns(address: str, number: int, turns: int, barrier: Barrier) -> None:
+    store = open_store(address)
+    store.append(f"process {number}", [_said(0)])
+    barrier.wait(120)
+    for n in range(turns):
+        store.append(f"process {number}", [_said(2 * n), _said(2 * n + 1)])
+    store.close()
 
 
 def server(folder: Path) -> str:
