@@ -252,6 +252,15 @@ def test_a_result_beside_its_call_is_read_as_it_is() -> None:
     assert not any(ABOUT in view for view in views(leaf))
 
 
+def test_a_call_that_is_answered_in_another_leaf_is_not_under_way() -> None:
+    leaves = pack(parallel_reads(), 1_000)
+    (call,) = [leaf for leaf in leaves if any(piece.stored.role == "assistant" for piece in leaf)]
+    assert not any(piece.stored.role == "tool" for piece in call)
+    assert "no result yet" not in extract_summary(views(call), budget_tokens=2_000)
+    alone = redact_messages([piece.stored.message for piece in call])
+    assert "no result yet" in extract_summary(alone, budget_tokens=2_000)  # defect: nothing tells of the results
+
+
 def test_what_a_long_call_holds_was_not_said() -> None:
     page = "\n".join(f'<p>We decided {n}: "stuck" waiting for the lock.</p>' for n in range(400))
     function = {"name": "write_file", "arguments": json.dumps({"path": "src/page.html", "content": page})}

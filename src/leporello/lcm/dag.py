@@ -12,7 +12,8 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import RedactionError
-from leporello.messages import Message, groups, parts_of, text_of, tool_calls_of
+from leporello.messages import Message, groups, parts_of, text_of, tool_calls_of, tool_result
+from leporello.messages.fixed import CLEARED_OUTPUT
 from leporello.messages.types import THINKING_TYPES
 from leporello.redact import ABOUT, redact_messages, redact_part, secrets
 from leporello.store.records import Cover
@@ -20,7 +21,7 @@ from leporello.summary.artifacts.files import file_of
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from leporello.redact import RedactedMessage, Secret
     from leporello.store.records import Node, Stored
@@ -49,9 +50,18 @@ class Piece:
 def views(pieces: Sequence[Piece]) -> list[RedactedMessage]:
     """Return the redacted messages for the summariser; a part has the role and the name of its message.
 
-    What a part holds of a call, such as a file to write, was not said: it stands in the role of an output.
+    What a part holds of a call, such as a file to write, was not said: it stands in the role of an output. A call whose
+    result is in another leaf was answered all the same: a cleared output says so.
     """
-    return redact_messages(view for piece in pieces for view in _views(piece))
+    answered = {piece.stored.message.get("tool_call_id") for piece in pieces}
+    return redact_messages(view for piece in pieces for view in (*_views(piece), *_answered_elsewhere(piece, answered)))
+
+
+def _answered_elsewhere(piece: Piece, answered: Container[Any]) -> Iterator[Message]:
+    """Yield a cleared output for each call of a whole message that nothing in its leaf answers."""
+    for call in tool_calls_of(piece.stored.message) if piece.start is None else ():
+        if call.id and call.id not in answered:
+            yield tool_result(call.id, CLEARED_OUTPUT)
 
 
 def _views(piece: Piece) -> Iterator[Mapping[str, Any]]:
