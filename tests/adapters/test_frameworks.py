@@ -70,7 +70,7 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder, model = tmp_path_factory.mktemp(name), Model()
     variables = {"PATH": os.environ["PATH"], "HOME": str(folder), "LEPORELLO_HOME": str(folder / "leporello")}
     with ModelServer(then=model, window=WINDOW) as server:
-        arguments = [python, program, server.openai_url, folder / "store.db", str(TURNS)]
+        arguments: list[str | Path] = [python, program, server.openai_url, folder / "store.db", str(TURNS)]
         done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=500, check=False)
         requests = server.requests
     assert done.returncode == 0, done.stderr[-3_000:]
