@@ -19,7 +19,7 @@ from leporello.testing.model_server import ModelServer, Step, Use
 if TYPE_CHECKING:
     from leporello.testing.model_server import ReceivedRequest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]  # an environment may have to be installed
 
 PROGRAMS = Path(__file__).parents[2] / "clients" / "programs"
 FRAMEWORKS = {
