@@ -130,7 +130,7 @@ def test_a_name_at_the_top_is_that_of_its_package() -> None:
     "file", [ROOT / "README.md", *sorted(ROOT.glob("docs/**/*.md")), *sorted(ROOT.glob("examples/**/*.py"))], ids=str
 )
 def test_pages_and_examples_import_public_names_only(file: Path) -> None:
-    public = {**exported(), "leporello": {*leporello._HOMES, "__version__"}}
+    public = {**exported(), **public_names.FRAMEWORKS, "leporello": {*leporello._HOMES, "__version__"}}
     public["leporello.plugins"].add("hermes")
     imports = re.findall(
         r"^ *from (leporello[\w.]*) import \(?([^#\n)]*)", file.read_text(encoding="utf-8"), re.MULTILINE

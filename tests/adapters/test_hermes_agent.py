@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from leporello.store import Store
     from leporello.testing.model_server import ReceivedRequest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]  # an environment may have to be installed
 
 PROGRAM = Path(__file__).parents[2] / "clients" / "programs" / "hermes_engine.py"
 LOGS = 16

@@ -104,7 +104,7 @@ def test_without_the_search_for_the_place_a_restart_would_double_it(
 
 
 def test_an_edited_question_goes_on_on_a_branch_of_its_own(history: HistorySession) -> None:
-    said = [user("One."), {"role": "assistant", "content": "First."}, user("Two.")]
+    said: list[Message] = [user("One."), {"role": "assistant", "content": "First."}, user("Two.")]
     history.request(said[:1], [])
     history.record(said[1], None)
     history.request(said, [])

@@ -1,4 +1,4 @@
-"""Leporello inside of other programs: a server for MCP clients, and an engine for Hermes Agent.
+"""Leporello inside of other programs: a server for MCP clients, engines for Hermes Agent, folding for frameworks.
 
 Each module needs the package that it adapts to, and is imported when it is used.
 """

@@ -11,7 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from leporello.adapters.hermes.engine import EngineName
-    from leporello.adapters.hermes.install import Plan
+    from leporello.adapters.hermes.install import HomeChanges
 
 _home_option = click.option(
     "--home", type=click.Path(path_type=Path), help="The Hermes home; default: $HERMES_HOME, else ~/.hermes."
@@ -67,7 +67,7 @@ def uninstall(home: Path | None, yes: bool) -> None:
     _show_or_do(plan_uninstall(hermes_home(home)), yes=yes)
 
 
-def _show_or_do(plan: Plan, *, yes: bool) -> None:
+def _show_or_do(plan: HomeChanges, *, yes: bool) -> None:
     click.echo(f"in {plan.home}:")
     for line in plan.lines:
         click.echo(f"  {line}")

@@ -35,7 +35,7 @@ _TEMPLATES: Final = {"plugin.yaml": "plugin.yaml.txt", "__init__.py": "plugin.py
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class HomeChanges:
     """What is going to be done in a Hermes home.
 
     lines     what it comes to, for people
@@ -85,7 +85,7 @@ def plugin_folder(home: Path) -> Path:
     return home / "plugins" / NAME
 
 
-def plan_install(home: Path, engine: EngineName) -> Plan:
+def plan_install(home: Path, engine: EngineName) -> HomeChanges:
     """Return what has to be written so that Hermes Agent uses an engine of ours."""
     folder, config = plugin_folder(home), home / "config.yaml"
     note = _note(folder)
@@ -113,10 +113,10 @@ def plan_install(home: Path, engine: EngineName) -> Plan:
     if changed != text:
         texts[config] = changed
     lines.append(f"Conversations are stored in {STORE}, beside config.yaml, from the first message on.")
-    return Plan(home=home, lines=tuple(lines), write=texts)
+    return HomeChanges(home=home, lines=tuple(lines), write=texts)
 
 
-def plan_uninstall(home: Path) -> Plan:
+def plan_uninstall(home: Path) -> HomeChanges:
     """Return what has to be removed and set back; what is stored, and files of others, stay."""
     folder, config = plugin_folder(home), home / "config.yaml"
     note = _note(folder)
@@ -130,8 +130,10 @@ def plan_uninstall(home: Path) -> Plan:
     if (home / STORE).exists():
         lines.append(f"{STORE} stays: `leporello sessions list --store {home / STORE}` shows what is in it.")
     if not changed and not note.existed and config.exists():
-        return Plan(home=home, lines=tuple(lines), remove=(*removed, config))
-    return Plan(home=home, lines=tuple(lines), write={config: changed} if changed != text else {}, remove=removed)
+        return HomeChanges(home=home, lines=tuple(lines), remove=(*removed, config))
+    return HomeChanges(
+        home=home, lines=tuple(lines), write={config: changed} if changed != text else {}, remove=removed
+    )
 
 
 def _keys_set_back(text: str, config: Path, note: _Note) -> tuple[str, list[str]]:

@@ -1,4 +1,4 @@
-"""LangChain's own agent with our middleware, in an environment of its own, against the model server."""
+"""The agents of frameworks with our adapters, each in an environment of its own, against the model server."""
 
 from __future__ import annotations
 
@@ -19,9 +19,13 @@ from leporello.testing.model_server import ModelServer, Step, Use
 if TYPE_CHECKING:
     from leporello.testing.model_server import ReceivedRequest
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]  # an environment may have to be installed
 
-PROGRAM = Path(__file__).parents[2] / "clients" / "programs" / "langchain_folding.py"
+PROGRAMS = Path(__file__).parents[2] / "clients" / "programs"
+FRAMEWORKS = {
+    "langchain": ("langchain>=1", "langchain-openai"),
+    "openai-agents": ("openai-agents>=0.24",),
+}
 TURNS = 200 if os.environ.get("LEPORELLO_SOAK") else 60
 WINDOW = 12_000
 QUESTION = "Where does the spare lamp hang?"
@@ -58,13 +62,15 @@ class Seen:
     read: int
 
 
-@pytest.fixture(scope="module")
-def seen(tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    python = environment("langchain", "langchain>=1", "langchain-openai") / "bin" / "python"
-    folder, model = tmp_path_factory.mktemp("langchain"), Model()
+@pytest.fixture(scope="module", params=FRAMEWORKS)
+def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    name: str = request.param
+    python = environment(name, *FRAMEWORKS[name]) / "bin" / "python"
+    program = PROGRAMS / f"{name.replace('-', '_')}_folding.py"
+    folder, model = tmp_path_factory.mktemp(name), Model()
     variables = {"PATH": os.environ["PATH"], "HOME": str(folder), "LEPORELLO_HOME": str(folder / "leporello")}
     with ModelServer(then=model, window=WINDOW) as server:
-        arguments = [python, PROGRAM, server.openai_url, folder / "store.db", str(TURNS)]
+        arguments: list[str | Path] = [python, program, server.openai_url, folder / "store.db", str(TURNS)]
         done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=500, check=False)
         requests = server.requests
     assert done.returncode == 0, done.stderr[-3_000:]
@@ -76,13 +82,13 @@ def test_every_request_is_valid_and_fits(seen: Seen) -> None:
     assert seen.told["compactions"] >= TURNS // 30
 
 
-def test_the_agents_own_history_stays_whole(seen: Seen) -> None:
+def test_the_frameworks_own_history_stays_whole(seen: Seen) -> None:
     said = 2 + 2 * TURNS + 2 * 4
     assert seen.told["kept"] == said
     assert max(len(one.messages) for one in seen.requests) < said / 2
 
 
-def test_an_early_value_is_found_again_also_after_a_restart_and_with_asyncio(seen: Seen) -> None:
+def test_an_early_value_is_found_again_also_after_a_restart(seen: Seen) -> None:
     assert seen.told["answers"] == [f"It hangs {PLACE}."] * 2
     asked = next(one for one in seen.requests if text_of(one.messages[-1]) == QUESTION)
     assert PLACE not in json.dumps(asked.messages), "it was folded"
