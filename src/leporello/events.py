@@ -72,7 +72,7 @@ class CompactionFinished(Event):
         return (
             f"{self.status}: {self.messages_before} → {self.messages_after} messages, "
             f"{before:,} → {after:,} tokens, "
-            f"{self.seconds:.2f} s, {self.model_calls} model calls{cost}{why}"
+            f"{self.seconds:.2f} s, {self.model_calls} model call{'' if self.model_calls == 1 else 's'}{cost}{why}"
         )
 
 

@@ -63,4 +63,4 @@ def test_what_is_not_there_is_exit_code_1(leporello: Leporello, folded: Path) ->
     for name in ("m999", "n999", "file:nobody/was/here.py", "nonsense", "file:", ""):
         done = leporello("describe", name, "--store", folded)
         assert (done.code, done.out) == (1, ""), name
-        assert "`leporello grep` finds ids" in done.err
+        assert f"`leporello grep WORDS --store {folded}` finds ids" in done.err

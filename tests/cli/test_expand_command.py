@@ -38,7 +38,7 @@ def test_all_nodes_and_the_window_together_are_the_whole_conversation(
 def test_a_budget_cuts_visibly_and_the_cursor_goes_on(leporello: Leporello, folded: Path) -> None:
     whole = originals(leporello, folded, "n1", "--max-tokens", "50000")
     done = leporello("expand", "n1", "--max-tokens", "200", "--store", folded)
-    assert "more: leporello expand n1 --cursor" in done.err
+    assert f"more: leporello expand n1 --max-tokens 200 --store {folded} --cursor " in done.err
     text, cursor = "", ["--max-tokens", "200"]
     while True:
         answer = leporello("expand", "n1", "--store", folded, "--json", *cursor).json

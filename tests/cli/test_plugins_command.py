@@ -216,6 +216,7 @@ def test_the_picker_writes_what_is_chosen(terminal: Terminal, keys: bytes, expec
     shown = terminal.type(keys, until="Enter chooses")
     assert "Provider Plugins → Context Engine" in shown
     assert "● compressor (default)" in shown
+    assert "Summarises the middle of a long conversation." in shown
     assert f"context.engine is now {expected}" in shown
     assert expected in terminal.config
 

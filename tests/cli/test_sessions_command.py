@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -47,7 +48,10 @@ def test_the_list_is_for_people_and_programs(leporello: Leporello, folded: Path)
         ("harbour", 90, True),
     ]
     shown = leporello("sessions", "list", "--store", folded).out
-    assert [line.split()[:2] for line in shown.splitlines()[1:]] == [["yard", "1"], ["harbour", "90"]]
+    rows = [re.split(r" {2,}", line)[:3] for line in shown.splitlines()[1:]]
+    assert [(key, messages) for key, _, messages in rows] == [("yard", "1"), ("harbour", "90")]
+    assert [title for _, title, _ in rows] == [info["title"] for info in found]
+    assert rows[1][1] == "Please look at src/harbour/part_00.py."
 
 
 def test_an_empty_store_lists_nothing(leporello: Leporello, folded: Path) -> None:

@@ -133,6 +133,8 @@ class TestAConversation:
         assert [one["id"] for one in get(rooms, "/v1/sessions").json()["sessions"]] == ["b", "a"]
         assert [one["id"] for one in get(rooms, "/v1/sessions?limit=1&offset=1").json()["sessions"]] == ["a"]
         assert get(rooms, "/v1/sessions/a").json()["messages"] == 2
+        assert [one["title"] for one in get(rooms, "/v1/sessions").json()["sessions"]] == ["second", "first"]
+        assert get(rooms, "/v1/sessions/a").json()["title"] == "first"
         read = get(rooms, "/v1/sessions/a/messages").json()["messages"]
         assert [one["message"]["content"] for one in read] == ["first", "first"]
         assert get(rooms, f"/v1/sessions/a/messages?after={read[0]['seq']}").json()["messages"] == read[1:]

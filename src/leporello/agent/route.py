@@ -38,7 +38,7 @@ _NO_KEY: Final = "none"
 class MainRoute:
     """Who serves the main model, where, and with which key; the key is in no `repr`.
 
-    `base_url` is None for the provider's own address, `key_from` the variable that the key came from.
+    `base_url` is None for the provider's own address, `key_from` the variable that its key is read from.
     """
 
     model: str
@@ -47,6 +47,11 @@ class MainRoute:
     base_url: str | None = None
     max_tokens: int | None = None
     key_from: str = ""
+
+    @property
+    def has_key(self) -> bool:
+        """Whether a key is sent."""
+        return self.api_key != _NO_KEY
 
     @property
     def dialect(self) -> Dialect:
@@ -102,7 +107,7 @@ def main_route(
         api_key=key or _NO_KEY,
         base_url=address,
         max_tokens=limit,
-        key_from=VARIABLES.get(keyed, "") if key else "",
+        key_from=VARIABLES.get(keyed, ""),
     )
 
 

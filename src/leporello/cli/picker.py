@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from prompt_toolkit.application import Application
 from prompt_toolkit.data_structures import Point
 from prompt_toolkit.key_binding import KeyBindings
-from prompt_toolkit.layout import FormattedTextControl, Layout, Window
+from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,24 +57,29 @@ def pick(
         event.app.exit(result=None)
 
     def screen() -> StyleAndTextTuples:
-        lines: StyleAndTextTuples = [
-            ("reverse" if index == at else "", f"{'❯' if index == at else ' '} {row}\n")
-            for index, row in enumerate(rows)
+        ends = ["\n"] * (len(rows) - 1) + [""]
+        return [
+            ("reverse" if index == at else "", f"{'❯' if index == at else ' '} {row}{end}")
+            for index, (row, end) in enumerate(zip(rows, ends, strict=True))
         ]
-        return [("bold", f"{title}\n"), *lines, ("italic", HELP)]
 
     def here() -> Point:
         """Return the chosen row: what stands around it is shown when there are more rows than lines."""
-        return Point(0, at + 1)
+        return Point(0, at)
 
+    control = FormattedTextControl(screen, focusable=True, show_cursor=False, get_cursor_position=here)
+    listed = Window(control, wrap_lines=True, dont_extend_height=True)
     source, sink = terminal or (None, None)
     application: Application[int | None] = Application(
-        layout=Layout(
-            Window(FormattedTextControl(screen, show_cursor=False, get_cursor_position=here), wrap_lines=True)
-        ),
+        layout=Layout(HSplit([_line("bold", title), listed, _line("italic", HELP)])),
         key_bindings=keys,
         input=source,
         output=sink,
         erase_when_done=True,
     )
     return application.run()
+
+
+def _line(style: str, text: str) -> Window:
+    """Return a line that stays when the rows are scrolled."""
+    return Window(FormattedTextControl([(style, text)]), height=1)

@@ -139,7 +139,7 @@ def check(outer: Path | None, engine: str, conversations: int, path: Path | None
     if as_json:
         click.echo(_json({"engine": name, "ok": not failed, "checks": [asdict(result) for result in results]}))
     elif failed:
-        click.echo(f"{counted(len(failed), 'check')} failed: {', '.join(result.check for result in failed)}", err=True)
+        click.echo(f"{counted(len(failed), 'check')} failed: {', '.join(result.check for result in failed)}")
     sys.exit(1 if failed else 0)
 
 

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from leporello.cli import branches
+from leporello.cli.chat.kept_settings import forget
 from leporello.cli.format import counted, moment, on_one_line, print_json, timestamp, waiting, watched
 from leporello.cli.gc import PURGE_LATER
 from leporello.cli.private_file import new_private_file
 from leporello.cli.sessions_import import read_in
 from leporello.cli.store_options import again, conversation, json_option, opened, owner_option, store_option
+from leporello.config.home import home_folder
 from leporello.lcm.dag import flat_text
 from leporello.messages.visible import visible
 from leporello.session.accounts import totals
@@ -173,6 +175,8 @@ def delete(key: str, yes: bool, address: str | None, owner: str | None, as_json:
         info = conversation(store, key, owner)
         with waiting("deleting"):
             gone = store.delete(info.key, owner=info.owner, dry_run=not yes)
+        if yes:
+            forget(home_folder(), store.url, info.key)
     if as_json:
         print_json({"deleted": yes, **asdict(gone)})
     elif yes:

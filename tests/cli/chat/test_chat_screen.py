@@ -14,10 +14,11 @@ from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 
-from leporello.cli.chat.asking import ask
+from leporello.agent import Retrying
+from leporello.cli.chat.asking import agrees, ask, ask_why
 from leporello.cli.chat.screen import Screen, is_cut
 from leporello.cli.chat.view import ChatView
-from leporello.events import Notice
+from leporello.events import CompactionFinished, CompactionStarted, Notice
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,6 +83,45 @@ def test_what_is_under_way_is_shown_with_its_reason_and_the_time_it_takes() -> N
     assert "folding 90 messages · 7 s" in out.getvalue()
 
 
+def test_a_second_fold_is_shown_with_an_estimate() -> None:
+    """The first one that asked a model tells how long so many tokens take."""
+    out, now = io.StringIO(), [100.0]
+    view = ChatView(Screen(Console(file=out, force_terminal=True, width=100), clock=lambda: now[0]))
+    started = CompactionStarted(reason="asked for", messages=40, tokens=10_000, prompt_tokens=12_000)
+    finished = CompactionFinished(
+        status="folded",
+        reason="",
+        messages_before=40,
+        messages_after=5,
+        tokens_before=10_000,
+        tokens_after=2_000,
+        seconds=8.0,
+        model_calls=2,
+        cost_usd=None,
+        prompt_tokens_before=12_000,
+        prompt_tokens_after=4_000,
+    )
+    view.take(started)
+    assert "of about" not in out.getvalue()
+    view.take(finished)
+    assert "folded: 40 → 5 messages, 12,000 → 4,000 tokens" in out.getvalue()
+    view.take(started)
+    assert "folding 40 messages, 12,000 tokens (asked for) · 0 s of about 8 s" in out.getvalue()
+    view.take(finished)
+
+
+def test_a_pause_before_the_next_attempt_counts_down() -> None:
+    out, now = io.StringIO(), [100.0]
+    view = ChatView(Screen(Console(file=out, force_terminal=True, width=100), clock=lambda: now[0]))
+    view.take(Retrying(error="openai is overloaded.", seconds=4.0, attempt=2, attempts=5))
+    now[0] = 103.0
+    assert view._screen._live is not None
+    view._screen._live.refresh()
+    view._screen.rest()
+    assert "openai is overloaded · attempt 2 of 5, in 4 s" in out.getvalue()
+    assert "openai is overloaded · attempt 2 of 5, in 1 s" in out.getvalue()
+
+
 def test_no_spinner_where_nobody_looks() -> None:
     out = io.StringIO()
     screen = Screen(Console(file=out, force_terminal=False))
@@ -114,7 +154,7 @@ def test_what_comes_from_another_thread_waits_until_nobody_types() -> None:
 
 
 @pytest.mark.parametrize(
-    ("keys", "choice"), [("y", "yes"), ("n", "no"), ("a", "always"), ("\x1b", "no"), ("\r\r xy", "yes")]
+    ("keys", "choice"), [("y", "yes"), ("n", "no"), ("a", "always"), ("t", "tell"), ("\x1b", "no"), ("\r\r xy", "yes")]
 )
 def test_a_question_is_answered_with_one_key(keys: str, choice: str) -> None:
     with create_pipe_input() as source:
@@ -127,6 +167,19 @@ def test_all_can_be_seen_where_something_was_left_out(more: bool, choice: str) -
     with create_pipe_input() as source:
         source.send_text("vy")
         assert ask("Run it?", more=more, terminal=(source, DummyOutput())) == choice
+
+
+def test_a_plain_question_takes_yes_and_no_alone() -> None:
+    for keys, agreed in (("ay", True), ("tvn", False), ("\x1b", False)):
+        with create_pipe_input() as source:
+            source.send_text(keys)
+            assert agrees("Restore them?", terminal=(source, DummyOutput())) == agreed
+
+
+def test_a_line_says_why_not() -> None:
+    with create_pipe_input() as source:
+        source.send_text("  only look \r")
+        assert ask_why("Why not? ", terminal=(source, DummyOutput())) == "only look"
 
 
 def test_ctrl_c_at_a_question_interrupts() -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from leporello.messages import text_of
+from leporello.store import open_store
 from leporello.testing.model_server import Failure, Step, Use
 
 if TYPE_CHECKING:
@@ -182,3 +183,21 @@ def test_what_was_noted_is_for_its_owner_alone_and_holds_no_password(place: Plac
     (file,) = (place.home / "chats").iterdir()
     assert file.stat().st_mode & 0o077 == 0
     assert "secret-word" not in file.read_text()
+
+
+def test_a_list_that_is_longer_than_the_screen_is_scrolled(place: Place) -> None:
+    """What the list is, and which keys there are, stays in sight."""
+    store = open_store(place.home / "leporello.db")
+    for number in range(40):
+        store.append(f"c{number}", [{"role": "user", "content": f"Question {number} about the harbour"}])
+    store.close()
+    with place.chat("--session", "mine", columns=80, lines=16) as chat:
+        chat.say("/resume")
+        chat.wait_for("Go on with which conversation?")
+        chat.type("j" * 30)
+        chat.wait_for("Question 9 about the harbour")
+        chat.wait_for("Enter chooses")
+        assert "Go on with which conversation?" in chat.text()
+        assert "Question 39 " not in chat.text()
+        chat.type(chat.ENTER)
+        chat.wait_for("conversation c9")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from leporello.agent.tools.tool import Action, Stop, Tool, Wrote
     from leporello.agent.tools.workspace import Workspace
-    from leporello.agent.tools.write_file import Written
+    from leporello.agent.tools.write_file import FileWritten
     from leporello.messages.types import ToolCall
 
 _LIMITS = Limits(head_bytes=40_000, tail_bytes=60_000, head_lines=2_500, tail_lines=2_500)
@@ -46,7 +46,7 @@ def default_tools(
     environ: Mapping[str, str] = os.environ,
     writable: Iterable[Path] = (),
     unbounded: bool = False,
-    on_written: Callable[[Written], None] = lambda _: None,
+    on_written: Callable[[FileWritten], None] = lambda _: None,
 ) -> list[Tool]:
     """Make the tools that every agent has; `writable` and `unbounded` are for commands, see `terminal`.
 

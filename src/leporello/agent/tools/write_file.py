@@ -45,7 +45,7 @@ _PARAMETERS: Final[dict[str, Any]] = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class FileWritten:
     """A file that was written: `before` is what it held, None where there was none; `after` a hash of what it holds.
 
     Not `kept`: what it held was too large to be kept.
@@ -57,7 +57,7 @@ class Written:
     kept: bool = True
 
 
-def write_file(workspace: Workspace, *, on_written: Callable[[Written], None] = lambda _: None) -> Tool:
+def write_file(workspace: Workspace, *, on_written: Callable[[FileWritten], None] = lambda _: None) -> Tool:
     """Make the tool for a workspace; `on_written` is told of every file, so that it can be restored."""
 
     def prepare(path: str, content: str, replaces: str | None) -> Action:
@@ -69,7 +69,7 @@ def write_file(workspace: Workspace, *, on_written: Callable[[Written], None] = 
         def do(stop: Stop) -> str:
             told = _write(workspace, spot, data, old)
             kept = old.status is None or old.data is not None
-            on_written(Written(path=str(spot), before=old.data, after=_hash(data), kept=kept))
+            on_written(FileWritten(path=str(spot), before=old.data, after=_hash(data), kept=kept))
             return told
 
         return Action(title=_title(spot, old, new), detail=_detail(old, new), do=do, asks=True)
@@ -83,7 +83,7 @@ def write_file(workspace: Workspace, *, on_written: Callable[[Written], None] = 
     )
 
 
-def is_as_written(workspace: Workspace, written: Written) -> bool:
+def is_as_written(workspace: Workspace, written: FileWritten) -> bool:
     """Tell whether a file still holds what was written."""
     old = _look(workspace, workspace.resolve(written.path))
     return old.data is not None and _hash(old.data) == written.after

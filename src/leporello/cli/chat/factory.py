@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from leporello.agent import MainRoute
     from leporello.agent.loop import Confirm
-    from leporello.agent.tools.write_file import Written
+    from leporello.agent.tools.write_file import FileWritten
     from leporello.config import Config
     from leporello.engine import ContextEngine
     from leporello.events import Sink
@@ -245,7 +245,7 @@ def opened(
     *,
     on_event: Sink | None = None,
     on_output: Sink | None = None,
-    on_written: Callable[[Written], None] = lambda _: None,
+    on_written: Callable[[FileWritten], None] = lambda _: None,
     confirm: Confirm | None = None,
     source: EngineSource | None = None,
     store: Store | None = None,
@@ -289,7 +289,7 @@ def opened(
     return OpenedChat(setting=setting, route=route, agent=agent, source=chosen, store=kept, lock=own)
 
 
-def toolbox(setting: Setting, on_written: Callable[[Written], None] = lambda _: None) -> Toolbox:
+def toolbox(setting: Setting, on_written: Callable[[FileWritten], None] = lambda _: None) -> Toolbox:
     """Return what the model may do; `on_written` is told of the files that it writes."""
     return Toolbox(default_tools(Workspace(setting.folder), on_written=on_written) if setting.tools else ())
 

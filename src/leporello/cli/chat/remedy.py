@@ -21,9 +21,10 @@ def remedy(error: LeporelloError | None, route: MainRoute) -> str:
             return f"Is the server at {address} running? --base-url or model.base_url gives another address."
         return "Is this machine online? A proxy is taken from HTTPS_PROXY; --base-url gives another address."
     if isinstance(error, (AuthenticationError, QuotaError)):
-        if route.key_from:
-            return f"The key is the one in the environment variable {route.key_from}."
-        return "No key was sent: the environment variable of this provider's key is not set."
+        variable = f"the environment variable {route.key_from}" if route.key_from else "nowhere"
+        return (
+            f"The key is the one in {variable}." if route.has_key else f"No key was sent: it is read from {variable}."
+        )
     if isinstance(error, ModelError) and error.status == HTTPStatus.NOT_FOUND:
         return f"Does the model {route.model} exist there? /model NAME chooses another, --base-url another address."
     return ""

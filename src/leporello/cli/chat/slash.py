@@ -189,8 +189,10 @@ def _sessions(chat: Chat, argument: str) -> None:
 def _help(chat: Chat, argument: str) -> None:
     """Show the commands and keys."""
     table = Table.grid(padding=(0, 2))
-    for one in TABLE.values():
-        table.add_row(f"/{one.name} {one.argument}".rstrip(), one.meaning)
+    for names in _same_commands():
+        one = TABLE[names[0]]
+        called = ", ".join(f"/{name}" for name in names)
+        table.add_row(f"{called} {one.argument}".rstrip(), one.meaning)
     for command in chat.plugin_commands.values():
         meaning = command.description or f"a command of the plugin {command.plugin}"
         table.add_row(Text(visible(f"/{command.name}")), Text(visible(meaning)))
@@ -204,6 +206,14 @@ def _help(chat: Chat, argument: str) -> None:
 def _exit(chat: Chat, argument: str) -> None:
     """Leave; the conversation stays, and --session resumes it."""
     raise EOFError
+
+
+def _same_commands() -> list[list[str]]:
+    """Group the names of commands that do the same, in their order."""
+    groups: dict[Run, list[str]] = {}
+    for name, one in TABLE.items():
+        groups.setdefault(one.run, []).append(name)
+    return list(groups.values())
 
 
 def _session_row(chat: Chat, info: ConversationInfo) -> str:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from leporello.agent.tools.write_file import Written, is_as_written, restore
+from leporello.agent.tools.write_file import FileWritten, is_as_written, restore
 from leporello.errors import ToolError
 from leporello.messages import tool_calls_of
 from leporello.messages.visible import one_line
@@ -26,9 +26,9 @@ class WrittenFiles:
 
     def __init__(self) -> None:
         self.call = ""
-        self._written: dict[str, Written] = {}
+        self._written: dict[str, FileWritten] = {}
 
-    def note(self, written: Written) -> None:
+    def note(self, written: FileWritten) -> None:
         """Take note of a file."""
         self._written[self.call] = written
         while sum(len(one.before or b"") for one in self._written.values()) > _MOST_BYTES:
@@ -56,7 +56,7 @@ class ChangedFiles:
 
     workspace: Workspace
     commands: bool
-    writes: dict[str, list[Written]] = field(default_factory=lambda: defaultdict(list))
+    writes: dict[str, list[FileWritten]] = field(default_factory=lambda: defaultdict(list))
     unknown: list[str] = field(default_factory=list)
 
     @property
@@ -88,7 +88,7 @@ class ChangedFiles:
                 yield f"    {one_line(path)} {'is as it was' if before is not None else 'was removed'}"
 
 
-def _is_as_written(workspace: Workspace, written: Written) -> bool:
+def _is_as_written(workspace: Workspace, written: FileWritten) -> bool:
     try:
         return is_as_written(workspace, written)
     except (ToolError, OSError):  # removed, or no file any more
