@@ -227,6 +227,22 @@ def test_what_a_fold_has_covered_meanwhile_is_not_written_again(
     assert store.prepared_nodes("s") == []
 
 
+def test_a_job_that_is_added_again_after_it_was_done_is_not_done_again(
+    store: Store, leave: Callable[..., LCMEngine]
+) -> None:
+    leave()
+    job = store.claim_job("looked before", seconds=0.001, kinds=KINDS)
+    assert job is not None
+    threading.Event().wait(0.01)
+    llm = ScriptedLLM(GOOD, context_length=64_000)
+    run(worker(store, llm))
+    calls = len(llm.calls)
+    store.add_job("s", job.kind, job.key, job.payload)
+    run(worker(store, llm))
+    assert len(llm.calls) == calls
+    assert jobs(store) == 0
+
+
 def test_jobs_of_other_kinds_and_owners_are_left_alone(store: Store) -> None:
     for owner in ("ann", "bob"):
         store.add_job("c", "theirs", "1", {}, owner=owner)

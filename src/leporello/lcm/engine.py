@@ -178,6 +178,8 @@ class LCMEngine(ContextEngine):
         tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
         self._asked_about = max(tokens, 0)
         self._fired = 0 < self.threshold_tokens <= tokens and tokens >= self._fires_at
+        if self._lists is None and not self._fired and tokens > self.last_prompt_tokens:
+            self._prepare_in_background(tokens)  # another process may have had the turns before this one
         return self._fired
 
     @property
@@ -327,7 +329,7 @@ class LCMEngine(ContextEngine):
         self.threshold_tokens = self._budgets.threshold if self.context_length else 0
         self.threshold_percent = self._budgets.threshold / self.context_length if self.context_length else 0.0
 
-    def _prepare_in_background(self) -> None:
+    def _prepare_in_background(self, tokens: int = 0) -> None:
         """Gather artifacts, and above the soft threshold prepare the next nodes, in the background.
 
         Nodes are planned again when the window has grown enough for the next leaf.
@@ -337,13 +339,14 @@ class LCMEngine(ContextEngine):
         if self._ungathered >= GATHER_EVERY:
             self._ungathered = 0
             self._executor.submit(self._trail.catch_up, self._trail.name)
-        if self._summariser.llm is None or self.last_prompt_tokens < self._budgets.soft:
+        size = max(tokens, self.last_prompt_tokens)
+        if self._summariser.llm is None or size < self._budgets.soft:
             return
-        if self.last_prompt_tokens < self._next_plan_at:
+        if size < self._next_plan_at:
             self._preparation.go_on()
             return
         try:
-            self._next_plan_at = self.last_prompt_tokens + self._preparation.plan(self._budgets)
+            self._next_plan_at = size + self._preparation.plan(self._budgets)
         except StoreError as error:
             self._report(error)
 

@@ -119,7 +119,8 @@ class NodePreparation:
         self._room = self._room or int(job.payload.get("room", 0))
         self.route = self.route or dict(job.payload.get("route", {}))
         with renewed(store, job):
-            node = self._written(job, NodeWriter(self._summariser, call_budget, use_model=True))
+            writer = NodeWriter(self._summariser, call_budget, use_model=True)
+            node = None if self._is_needless(job) else self._written(job, writer)
         if node is not None and node.meta.get(REMAKE):
             self._unnoted.append(call_budget.bill())
             store.finish_job(job, retry_in=_wait(job.attempts))
@@ -131,15 +132,27 @@ class NodePreparation:
         self._plan_condensed()
         return True
 
+    def _is_needless(self, job: Job) -> bool:
+        """Tell whether a fold has covered the messages of a job meanwhile, or its node is there.
+
+        A job that was done may be added again by a process that had looked before.
+        """
+        branch, asked = self._branch, job.payload
+        prepared, used = branch.prepared_nodes(), branch.nodes(branch.window())
+        if job.kind == LEAF:
+            covers = tuple(Cover(**cover) for cover in asked["covers"])
+            folded = Coverage(used)
+            if all(cover.first_seq in folded and cover.last_seq in folded for cover in covers):
+                return True
+            return any(node.covers == covers for node in prepared)
+        children = tuple(asked["children"]) if job.kind == CONDENSED else ()
+        return bool(children) and any(node.children == children for node in (*prepared, *used))
+
     def _written(self, job: Job, writer: NodeWriter) -> Node | None:
-        """Write the node of a job; None when its messages or nodes are gone, or a fold has covered them meanwhile."""
+        """Write the node of a job; None when its messages or nodes are gone."""
         branch, asked = self._branch, job.payload
         if job.kind == LEAF:
-            covers = [Cover(**cover) for cover in asked["covers"]]
-            folded = Coverage(branch.nodes(branch.window()))
-            if all(cover.first_seq in folded and cover.last_seq in folded for cover in covers):
-                return None
-            pieces = pieces_of(branch, covers)
+            pieces = pieces_of(branch, [Cover(**cover) for cover in asked["covers"]])
             return writer.leaf(pieces) if pieces else None
         if job.kind == CONDENSED:
             children = self._nodes(asked["children"])
