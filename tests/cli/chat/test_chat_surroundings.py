@@ -99,7 +99,7 @@ def test_what_is_pasted_answers_no_question(place: Place) -> None:
         chat.type("\x1b[200~yes\r\x1b[201~x")
         chat.type("N")
         chat.wait_for("As you wish.")
-        assert "[a]lways: no" in chat.text()
+        assert "[t]ell why not: no" in chat.text()
     assert not (place.workspace / "here").exists()
 
 
