@@ -70,7 +70,48 @@ def test_without_the_circles_it_would_not_be_among_the_first(monkeypatch: pytest
 
     assert score("m2") > score("m3") > score("m9")
     monkeypatch.setattr(rank, "CIRCLES", {})
+    monkeypatch.setattr(rank, "ASKED", 0.0)
     assert score("m2") == score("m3") == score("m9")
+
+
+def first(question: str, *told: Candidate) -> str:
+    """Return the text that is ranked first for a question."""
+    statistics = Statistics(messages=80, counts=dict.fromkeys(["kei", "cellar"], len(told)))
+    return ranked(parse(question), told, statistics, question=True)[0].candidate.text
+
+
+def test_who_asks_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shorter and older one asks; the planted defect reads it as a statement."""
+    asks, tells = "Is the cellar's key lost?", "I put the key of the cellar on the shelf behind the clock."
+    told = one(1, asks), one(9, tells, time=DAY)
+    assert first("Where is the key of the cellar?", *told) == tells
+    monkeypatch.setattr(rank, "questions_in", lambda _: "")
+    assert first("Where is the key of the cellar?", *told) == asks
+
+
+def test_an_answer_has_the_words_that_were_asked_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both stand beside the words; the planted defect does not see which of them answers."""
+    thanks, asks, answer = "Thank you for it.", "What became of the key of the cellar?", "It lies on the shelf."
+    told = one(1, thanks), one(2, asks), one(3, answer)
+    assert first("Where is the key of the cellar?", *told) == answer
+    monkeypatch.setattr(rank, "ASKED", 0.0)
+    assert first("Where is the key of the cellar?", *told) != answer
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [
+        ("The cellar is dry. Where is the key? On the shelf.", " Where is the key?"),
+        ("Is it dry?\nThe cellar", "Is it dry?"),
+        ("Is it? No! Why not?", "Is it?\n Why not?"),
+        ("nothing but words", ""),
+        ("地窖很干。钥匙在哪里？在架子上。", "钥匙在哪里？"),
+        ("see https://host/cellar?key=1 for it", ""),
+        ("why? " * 500, ""),
+    ],
+)
+def test_what_a_message_asks_is_a_sentence(text: str, asked: str) -> None:
+    assert rank.questions_in(text) == asked
 
 
 def one(number: int, text: str, *, time: float = 0.0) -> Candidate:

@@ -1,11 +1,12 @@
 """The ranking: one pure function over a bounded number of candidates and the statistics of their terms.
 
 A question is answered by a message, but its words are often spread over what stands around it: one person asks where
-the keys are, another answers "on the table". So a message's score is a sum of four BM25 scores: of the message
-itself, of it with its direct neighbours, of it with three neighbours on either side, and of its whole sitting. A
-speaker or a date that the question names counts twice as much as the rarest of its words. Of equals the oldest comes
-first: there it was said for the first time. Behind the very best hits, every further sitting shows its best one before
-any shows a second.
+the keys are, another answers "on the table". So a message's score is a sum of five BM25 scores: of what the message
+itself states, of what the message before it asks, of it with its direct neighbours, of it with three neighbours on
+either side, and of its whole sitting. What a message itself asks is left out: who asks does not answer. A speaker or a
+date that the question names counts twice as much as the rarest of its words. Of equals the oldest comes first: there it
+was said for the first time. Behind the very best hits, every further sitting shows its best one before any shows a
+second.
 
 A search that is no question ranks by how literally the query stands in the message, then by how many of its words the
 message has, then by how many stand together, as in a line, then by BM25, then the newest first.
@@ -14,6 +15,7 @@ message has, then by how many stand together, as in a line, then by BM25, then t
 from __future__ import annotations
 
 import math
+import re
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from dataclasses import dataclass
@@ -36,6 +38,8 @@ K1: Final = 1.2
 B: Final = 0.75
 CIRCLES: Final = {1: 1.0, 3: 1.0}
 """The weight of a message with this many neighbours on either side; alone it has the weight 1."""
+ASKED: Final = 1.0
+"""The weight of what the message before it asks."""
 SITTING: Final = 1.0
 """The weight of all that was said without a pause."""
 SPEAKER: Final = 2.0
@@ -49,6 +53,8 @@ HEAD: Final = 10
 _BEST_OF_SITTING: Final = 3  # hits by which sittings are compared
 _LONGEST_LENGTH: Final = 60_000  # characters; a longer message is no longer in its score
 _LONGEST_SPLIT: Final = 2_000  # characters of a message that are cut into words; beyond, only its terms are looked for
+# A sentence that asks, or another one; the mark in an address asks nothing.
+_SENTENCES: Final = re.compile(r"([^.!?。！？\n]*(?:\?(?!\w)|？))|[^.!?。！？\n]*(?:.|\n|$)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +92,17 @@ class Ranked:
 
 @dataclass(frozen=True, kw_only=True)
 class _Read:
-    """A candidate with how often it has each term."""
+    """A candidate with how often it has each term, in all and in what it asks."""
 
     candidate: Candidate
     length: float
     counts: tuple[float, ...]
+    asked: tuple[float, ...]
+
+    @property
+    def stated(self) -> tuple[float, ...]:
+        """How often it has each term in what it does not ask."""
+        return tuple(number - asked for number, asked in zip(self.counts, self.asked, strict=True))
 
 
 def ranked(query: Query, candidates: Iterable[Candidate], statistics: Statistics, *, question: bool) -> list[Ranked]:
@@ -185,8 +197,10 @@ def _circled(read: list[_Read], rarities: Sequence[float]) -> Iterator[tuple[int
         sums = [list(accumulate(column, initial=0)) for column in zip(*(each.counts for each in sitting), strict=True)]
         lengths = list(accumulate((each.length for each in sitting), initial=0.0))
         whole = SITTING * _bm25([column[-1] for column in sums], 1.0, rarities)
-        for each, place in zip(sitting, places, strict=True):
-            score = whole + _bm25(each.counts, each.length / usual, rarities)
+        for index, (each, place) in enumerate(zip(sitting, places, strict=True)):
+            score = whole + _bm25(each.stated, each.length / usual, rarities)
+            if index and place - places[index - 1] <= 1:
+                score += ASKED * _bm25(sitting[index - 1].asked, 1.0, rarities)
             for reach, weight in CIRCLES.items():
                 start, end = bisect_left(places, place - reach), bisect_right(places, place + reach)
                 width = max(2 * reach + 1, end - start)
@@ -216,12 +230,28 @@ def _sittings(read: list[_Read]) -> list[list[_Read]]:
 def _read(candidate: Candidate, terms: Sequence[str]) -> _Read:
     """Count a candidate's terms."""
     text = candidate.text
+    asked = questions_in(text)
+    return _Read(
+        candidate=candidate,
+        length=float(min(len(text), _LONGEST_LENGTH) or 1),
+        counts=_counts(text, terms),
+        asked=_counts(asked, terms) if asked else (0.0,) * len(terms),
+    )
+
+
+def questions_in(text: str) -> str:
+    """Return the sentences of a text that ask; of a long text none, as it is no question."""
+    if len(text) > _LONGEST_SPLIT or not any(mark in text for mark in "?？"):
+        return ""
+    return "\n".join(filter(None, _SENTENCES.findall(text)))
+
+
+def _counts(text: str, terms: Sequence[str]) -> tuple[float, ...]:
+    """Count how often a text has each term."""
     if len(text) <= _LONGEST_SPLIT and not any(" " in term for term in terms):
         words = Counter(stemmed_terms(text))
-        counts = [float(min(words[term], MOST_COUNTED)) for term in terms]
-    else:
-        counts = [float(count(term, readable(text))) for term in terms]
-    return _Read(candidate=candidate, length=float(min(len(text), _LONGEST_LENGTH) or 1), counts=tuple(counts))
+        return tuple(float(min(words[term], MOST_COUNTED)) for term in terms)
+    return tuple(float(count(term, readable(text))) for term in terms)
 
 
 def _usual_length(read: Sequence[_Read]) -> float:
