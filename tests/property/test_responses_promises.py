@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
 
 from leporello import Session
+from leporello.messages import leading_systems
 from leporello.messages.responses import item_violations, items_of, kind_of, settle as settling
 from leporello.messages.responses.items import COMPACTIONS
 from leporello.session import dialects
@@ -54,7 +56,14 @@ def requests_of(made: ItemList, engine: str) -> Iterator[tuple[dict[str, Any], l
                 yield session.request(), said, session.usage().compactions
         rows = session.store.messages(session.id, system=True)
         stored = [item for row in rows for item in items_of([row.message])]
-        assert stored == [{"type": "message", "role": "system", "content": "Help."}, *said]
+        assert stored == _rows([{"type": "message", "role": "system", "content": "Help."}, *said])
+
+
+def _rows(said: list[Item]) -> list[Item]:
+    """Return what the store lists: equal messages of the system prompt are one row."""
+    count = leading_systems(said)
+    prompt = [item for at, item in enumerate(said[:count]) if item not in said[:at]]
+    return prompt + said[count:]
 
 
 def check(made: ItemList, engine: str) -> int:
@@ -83,6 +92,16 @@ def check(made: ItemList, engine: str) -> int:
 @given(made=response_item_lists(min_turns=4, max_turns=10, payload=150))
 def test_every_request_is_taken_however_often_it_was_folded(engine: str, made: ItemList) -> None:
     check(made, engine)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_system_message_that_is_said_twice_at_the_beginning(engine: str) -> None:
+    made = response_items(3, turns=12, payload=150)
+    twice = {"type": "message", "role": "system", "content": "Be brief."}
+    made = replace(made, items=[twice, twice, *made.items])
+    assert check(made, engine) >= FOLDS
+    first, said, _ = next(requests_of(made, engine))
+    assert first["input"][:2] == said[:2] == [twice, twice]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
