@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from playwright.sync_api import Browser, Page
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
     from leporello.store import Store
 
@@ -62,14 +63,36 @@ SERIOUS = """async only => {
 }"""
 
 
+class Recorded:
+    """Notes what each request wanted and the status of its answer."""
+
+    def __init__(self, app: ASGIApp, answered: list[tuple[str, int]]) -> None:
+        self._app = app
+        self._answered = answered
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        wanted = dict(scope.get("headers", ())).get(b"sec-fetch-dest", b"").decode()
+
+        async def note(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                self._answered.append((wanted, message["status"]))
+            await send(message)
+
+        await self._app(scope, receive, note)
+
+
 class Served:
     """The page on a port of this machine."""
 
     def __init__(self, store: Store, access: Access, actions: Actions | None = None) -> None:
+        self.answered: list[tuple[str, int]] = []
+        """What a browser wanted each page for (Sec-Fetch-Dest), and the status of the answer."""
+        app = create_app(Pages(store, access, actions=actions))
+        app.add_middleware(Recorded, answered=self.answered)
         self._listener = bound("127.0.0.1", 0)
         ready = threading.Event()
         self.address = f"http://127.0.0.1:{self._listener.getsockname()[1]}"
-        self._server = Server(create_app(Pages(store, access, actions=actions)), on_ready=lambda _: ready.set())
+        self._server = Server(app, on_ready=lambda _: ready.set())
         self._thread = threading.Thread(target=self._server.run, args=[self._listener], daemon=True)
         self._thread.start()
         assert ready.wait(20)
@@ -210,13 +233,22 @@ def test_three_questions_are_answered_within_a_few_clicks(browser: Browser, serv
     shown.get_by_role("link", name="Cost", exact=True).click()
     tile = shown.locator(".tile", has_text="The last of 6 folds cost")
     expect(tile).to_contain_text("$0.03")
-    expect(tile.get_by_role("link", name="#150")).to_be_visible()
-    again = shown.get_by_role("row", name="scripts/build_image.sh #150")
-    expect(again).to_contain_text("#150")
-    expect(again).to_contain_text("no, the window still held all 2 values taken from it")
-    again.get_by_role("link", name="m310").click()
-    expect(shown.locator("pre.said")).to_contain_text("scripts/build_image.sh: part of harbour.")
+    expect(tile.get_by_role("link", name="#147")).to_be_visible()
+    again = shown.get_by_role("row", name="requirements/base.txt #147")
+    expect(again).to_contain_text("#147")
+    expect(again).to_contain_text("no, the window still held all 3 values taken from it")
+    again.get_by_role("link", name="m302").click()
+    expect(shown.locator("pre.said")).to_contain_text("requirements/base.txt: part of harbour.")
     assert heard == []
+    shown.context.close()
+
+
+def test_a_click_on_the_map_compares_a_branch_with_the_one_it_leaves(browser: Browser, served: str) -> None:
+    shown = opened(browser, [], **LOOKS["light"])
+    shown.goto(served + place("/tree"))
+    assert shown.get_by_text("From branch").count() == 0
+    shown.locator("svg.rail").get_by_role("link", name="2 · side question").click()
+    expect(shown.get_by_text("From branch 1 to branch 2:")).to_be_visible()
     shown.context.close()
 
 
@@ -290,34 +322,33 @@ def test_a_conversation_is_folded_pinned_and_deleted_by_hand(browser: Browser) -
     assert heard == []
 
 
-def test_a_page_of_another_site_gets_nothing(browser: Browser, served: str) -> None:
+def test_a_page_of_another_site_gets_nothing(browser: Browser, demo: Store) -> None:
     """Neither a picture, whose time would tell something, nor a frame, nor an answer: the browser says who asks."""
-    address = f"{served}/view/search?q=lock"
-    html = f'<!doctype html><img src="{address}"><iframe src="{address}"></iframe>'
-    html += f'<form action="{served}/view/sign-out" method="post"></form>'
+    with closing(Served(demo, Access(keys=Keys({}), local=None))) as served:
+        address = f"{served.address}/view/search?q=lock"
+        html = f'<!doctype html><img src="{address}"><iframe src="{address}"></iframe>'
+        html += f'<form action="{served.address}/view/sign-out" method="post"></form>'
 
-    class Elsewhere(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("content-type", "text/html")
-            self.end_headers()
-            self.wfile.write(html.encode())
+        class Elsewhere(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                self.send_response(200)
+                self.send_header("content-type", "text/html")
+                self.end_headers()
+                self.wfile.write(html.encode())
 
-    answered: list[tuple[str, int]] = []
-    with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        page = browser.new_context().new_page()
-        page.on("response", lambda got: answered.append((got.url, got.status)))
-        page.goto(f"http://localhost:{server.server_port}/", wait_until="networkidle")
-        asked = "address => fetch(address, {mode: 'no-cors'}).then(() => 'answered', () => 'kept back')"
-        assert page.evaluate(asked, address) == "kept back"
-        page.evaluate("document.forms[0].submit()")
-        expect(page.locator("main")).to_contain_text("This address is not served here.")
-        page.context.close()
-        server.shutdown()
-    statuses = [status for one, status in answered if one.startswith(served)]
-    assert len(statuses) >= 4
-    assert {status for one, status in answered if one.startswith(f"{served}/view/s") and "static" not in one} == {403}
+        with ThreadingHTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            page = browser.new_context().new_page()
+            page.goto(f"http://localhost:{server.server_port}/", wait_until="networkidle")
+            asked = "address => fetch(address, {mode: 'no-cors'}).then(() => 'answered', () => 'kept back')"
+            assert page.evaluate(asked, address) == "kept back"
+            page.evaluate("document.forms[0].submit()")
+            expect(page.locator("main")).to_contain_text("This address is not served here.")
+            page.context.close()
+            server.shutdown()
+        foreign = {(wanted, status) for wanted, status in served.answered if wanted not in {"style", "script", "font"}}
+        assert {("image", 403), ("iframe", 403), ("empty", 403), ("document", 403)} <= foreign
+        assert {status for wanted, status in foreign if wanted != "image"} == {403}
 
 
 def tab_to(shown: Page, wanted: str) -> None:
