@@ -88,8 +88,11 @@ def test_the_list_counts_branches_where_there_are_any(leporello: Leporello, fork
     found = leporello("sessions", "list", "--store", forked, "--json").json
     assert [(each["id"], each["branches"], each["head"]) for each in found] == [("yard", 1, 1), ("port", 4, 3)]
     heads, *rows = leporello("sessions", "list", "--store", forked).out.splitlines()
-    assert heads.split()[:4] == ["conversation", "messages", "nodes", "branches"]
-    assert [row.split()[:4] for row in rows] == [["yard", "1", "0", "1"], ["port", "6", "0", "4"]]
+    assert heads.split()[:5] == ["conversation", "title", "messages", "nodes", "branches"]
+    assert [" ".join(row.split()).rpartition(" 20")[0] for row in rows] == [
+        "yard Good morning! 1 0 1",
+        "port Which berth is free? 6 0 4",
+    ]
     leporello("sessions", "delete", "port", "--yes", "--store", forked)
     assert "branches" not in leporello("sessions", "list", "--store", forked).out
 
@@ -110,14 +113,14 @@ def test_a_verdict_counts_what_is_on_other_branches_apart(leporello: Leporello, 
     assert done.out == "✓ port: 6 messages, 1 replaced or on other branches, 0 nodes: nothing is lost\n"
 
 
-def test_a_title_is_listed_where_there_is_one(leporello: Leporello, forked: Path) -> None:
-    assert "title" not in leporello("sessions", "list", "--store", forked).out
+def test_a_stored_title_is_listed_instead_of_the_first_request(leporello: Leporello, forked: Path) -> None:
+    assert "Which berth is free?" in leporello("sessions", "list", "--store", forked).out
     store = open_store(forked)
     store.ensure("port", title="Berths and cranes")
     store.close()
     shown = leporello("sessions", "list", "--store", forked).out
-    assert "title" in shown
     assert "Berths and cranes" in shown
+    assert "Which berth is free?" not in shown
 
 
 # a host that forgot
