@@ -211,8 +211,7 @@ class TestTheChecksCanFail:
 def test_a_little_fold_on_request_spends_no_model_call() -> None:
     """Below one per cent of the window the words around a model call cost more than it frees."""
     messages: list[Message] = [
-        {"role": "user", "content": "Look at this: " + "port crane yard " * 8_000},
-        {"role": "assistant", "content": "I see."},
+        {"role": "system", "content": "Know this: " + "port crane yard " * 16_000},
     ]
     messages += [{"role": ("user", "assistant")[n % 2], "content": f"note {n}: " + "yes " * 60} for n in range(4)]
     messages += [{"role": ("user", "assistant")[n % 2], "content": "ok"} for n in range(20)]

@@ -144,17 +144,28 @@ def test_an_error_that_is_none_of_a_provider_is_no_overflow(answer: Callable[...
         assert not session.recover(KeyboardInterrupt())
 
 
-def test_a_fold_that_brings_nothing_is_no_recovery(answer: Callable[..., Any]) -> None:
-    class Stubborn(RecordingEngine):
-        def compress(self, messages: Any, *args: Any, **options: Any) -> Any:
-            self._note("compress")
-            return messages
+class Stubborn(RecordingEngine):
+    """An engine that folds nothing."""
 
+    def compress(self, messages: Any, *args: Any, **options: Any) -> Any:
+        self._note("compress")
+        return messages
+
+
+def test_a_fold_that_brings_nothing_is_no_recovery() -> None:
     engine = Stubborn()
-    with with_history(engine, answer) as session:
+    with Session.open("talk", engine=engine, store=":memory:", config={}, model="any") as session:
+        session.add({"role": "user", "content": "What is in this part of the yard? " * 100})  # nobody can fold it
         session.request()
         assert not session.recover(Exception("prompt is too long: 210000 tokens > 200000 maximum"))
         assert engine.methods().count("compress") == 1
+
+
+def test_the_built_in_engine_recovers_where_another_folds_nothing(answer: Callable[..., Any]) -> None:
+    with with_history(Stubborn(), answer) as session:
+        before = len(session.request()["messages"])
+        assert session.recover(Exception("prompt is too long: 210000 tokens > 200000 maximum"))
+        assert len(session.request()["messages"]) < before
 
 
 def test_both_built_in_engines_recover_below_the_corrected_window(answer: Callable[..., Any]) -> None:
