@@ -256,7 +256,7 @@ class TestMethodsAndVersions:
 
     @pytest.mark.parametrize(
         ("path", "answered"),
-        [("/v1/sessions/", 403), ("/healthz/", 200), ("/v1/sessions/x/y/", 404), ("//v1/sessions", 404)],
+        [("/v1/sessions/", 403), ("/healthz/", 200), ("/v1/sessions/x/y/", 404), ("//v1/sessions", 403)],
     )
     def test_a_path_that_is_written_otherwise_leads_nowhere_else(
         self, path: str, answered: int, gateway: Gateway
