@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import threading
+import time
 from contextlib import closing
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -14,14 +17,16 @@ import pytest
 from playwright.sync_api import expect, sync_playwright
 from tests.view.test_view_hostile import hostile_store
 
+from leporello import Session
 from leporello.config import Config
 from leporello.gateway.keys import Keys, hashed, new_key
 from leporello.gateway.server import Server, bound
 from leporello.store import JournalRow, open_store
+from leporello.transcripts import read_transcripts
 from leporello.view.access import Access
 from leporello.view.actions import Actions
 from leporello.view.app import Pages, create_app
-from leporello.view.demo import CONVERSATION
+from leporello.view.demo import CONVERSATION, SimulatedProvider, play
 from leporello.view.windows import window_now
 
 if TYPE_CHECKING:
@@ -40,6 +45,7 @@ LOOKS: dict[str, dict[str, Any]] = {
     "dark": {"color_scheme": "dark", "viewport": {"width": 1_100, "height": 900}},
     "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 844}},
 }
+LOGGED = "An imported log"
 PAGES = (
     "",
     "/search?q=lock",
@@ -119,6 +125,52 @@ def served(demo: Store) -> Iterator[str]:
         yield page.address
 
 
+@pytest.fixture(scope="module")
+def imported(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Serve a log of Claude Code, played through a session: the file that LEPORELLO_TEST_LOG names, else a made one."""
+    log = Path(os.environ.get("LEPORELLO_TEST_LOG") or made_log(tmp_path_factory.mktemp("log") / "session.jsonl"))
+    transcript = next(iter(read_transcripts(log)))
+    with closing(open_store(":memory:")) as store:
+        options: dict[str, Any] = {"config": {}, "store": store, "model": "claude-sonnet-5", "llm": None}
+        with Session.open("log", engine="lcm", context_length=24_000, provider="anthropic", **options) as session:
+            play(session, transcript.messages, SimulatedProvider(time.time).ask)
+            assert session.usage().compactions > 1
+        store.ensure("log", title=LOGGED)
+        with closing(Served(store, Access(keys=Keys({}), local=None))) as page:
+            yield page.address
+
+
+def made_log(path: Path) -> Path:
+    """Write a log as Claude Code writes them: a record for each block, results as messages of the user."""
+    messages: list[tuple[str, Any]] = [("user", "Make the export faster.")]
+    for n in range(90):
+        file = f"src/export/part_{n % 12}.py"
+        use = {"type": "tool_use", "id": f"toolu_{n}", "name": "Read", "input": {"file_path": file}}
+        text = f"{n} def export_{n}(): ...\n" * 60
+        messages += [
+            ("assistant", [use]),
+            ("user", [{"type": "tool_result", "tool_use_id": use["id"], "content": text}]),
+        ]
+        if n % 10 == 9:
+            messages += [
+                ("assistant", [{"type": "text", "text": f"`{file}` waits for the lock in export_{n}."}]),
+                ("user", f"Go on with part {n % 12}, but never touch migrations/."),
+            ]
+    messages.append(("assistant", [{"type": "text", "text": "The export takes 12 s instead of 90."}]))
+    with path.open("w", encoding="utf-8") as log:
+        for n, (role, content) in enumerate(messages):
+            record = {
+                "type": role,
+                "uuid": f"u{n}",
+                "sessionId": "export",
+                "isSidechain": False,
+                "timestamp": f"2026-03-01T10:{n // 60:02d}:{n % 60:02d}.000Z",
+                "message": {"id": f"msg_{n}", "role": role, "content": content},
+            }
+            log.write(json.dumps(record) + "\n")
+    return path
+
+
 def opened(browser: Browser, heard: list[str], **look: Any) -> Page:
     """Open a tab, and take down what it complains about and what it asks of others than this machine."""
     shown = browser.new_context(**look).new_page()
@@ -151,6 +203,24 @@ def test_every_page_is_quiet_reads_well_and_fits(browser: Browser, served: str, 
     assert any("Content Security Policy" in one for one in heard)
     if look != "phone":
         assert {one.partition(":")[0] for one in shown.evaluate(SERIOUS, RULES[look])} >= PLANTED[look]
+    shown.context.close()
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_an_imported_log_is_quiet_too(browser: Browser, imported: str, look: str) -> None:
+    heard: list[str] = []
+    shown = opened(browser, heard, **LOOKS[look])
+    shown.goto(f"{imported}/view")
+    shown.get_by_role("link", name=LOGGED).click()
+    window = shown.url
+    for page in ("window", "time", "cost", "tree", "dag", "artifacts"):
+        shown.goto(window.replace("/window", f"/{page}"))
+        if page == "cost":
+            expect(shown.get_by_text("Read again after a fold")).to_be_visible()
+        assert heard == [], page
+        assert shown.evaluate(FITS), page
+        if look != "phone":
+            assert serious(shown, RULES[look]) == [], page
     shown.context.close()
 
 
