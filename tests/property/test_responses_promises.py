@@ -105,6 +105,12 @@ def test_a_system_message_that_is_said_twice_at_the_beginning(engine: str) -> No
 
 
 @pytest.mark.parametrize("engine", ENGINES)
+def test_the_newest_compaction_of_the_provider_is_the_one_that_stays(engine: str) -> None:
+    """In this list a fold leaves an earlier one alone behind a summary, before which the newest is put back."""
+    assert check(response_items(6593, turns=8, payload=150, end="tool"), engine) >= FOLDS
+
+
+@pytest.mark.parametrize("engine", ENGINES)
 def test_the_lists_above_are_really_folded(engine: str) -> None:
     assert check(response_items(3, turns=12, payload=150), engine) >= FOLDS
 

@@ -18,7 +18,7 @@ from leporello.messages.responses import compaction_of
 from leporello.session.acceptance import judge, unchanged
 from leporello.session.accounts import FOLDED
 from leporello.session.engine_host import CompressCall
-from leporello.session.entries import folded_entries, place_of, proposed_entries
+from leporello.session.entries import folded_entries, number_of, place_of, proposed_entries
 from leporello.session.lease import Lease
 from leporello.session.window import Source, Window, entry_of
 from leporello.store import FOLD, JournalRow
@@ -225,19 +225,20 @@ def _put_pins_back(window: Window, before: Sequence[Entry], pinned: Sequence[Sto
 def _put_compaction_back(window: Window, before: Sequence[Entry]) -> None:
     """Insert the newest compaction item of the provider if the fold removed it: only the provider can read it.
 
-    It goes before the summary, because the provider may ignore what stands before such an item.
+    It goes before the summary, because the provider may ignore what stands before such an item. For the same reason an
+    earlier one that a fold left by itself, and that would stand behind it now, is left out.
     """
-    for entry in reversed(before):
-        sealed = compaction_of(entry.message)
-        if sealed is None:
-            continue
-        if not any(compaction_of(one.message) == sealed for one in window.entries):
-            written = (at for at, one in enumerate(window.entries) if at >= window.systems() and not one.sources)
-            places = [place_of(window, entry.id)] if entry.id else []
-            at = min([*places, next(written, len(window))])
-            put = entry_of(sealed, sources=entry.sources)
-            window.replace(at, [put, *window.entries[at:]], at)
+    held = [(entry, sealed) for entry in reversed(before) if (sealed := compaction_of(entry.message))]
+    if not held:
         return
+    entry, sealed = max(held, key=lambda one: number_of(one[0].id) if one[0].id else math.inf)
+    if any(compaction_of(one.message) == sealed for one in window.entries):
+        return
+    written = (at for at, one in enumerate(window.entries) if at >= window.systems() and not one.sources)
+    places = [place_of(window, entry.id)] if entry.id else []
+    at = min([*places, next(written, len(window))])
+    later = [one for one in window.entries[at:] if compaction_of(one.message) != one.message]
+    window.replace(at, [entry_of(sealed, sources=entry.sources), *later], at)
 
 
 def _compaction_row(report: CompactionReport, trigger: str) -> JournalRow:
