@@ -105,9 +105,12 @@ def test_a_system_message_that_is_said_twice_at_the_beginning(engine: str) -> No
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_the_newest_compaction_of_the_provider_is_the_one_that_stays(engine: str) -> None:
-    """In this list a fold leaves an earlier one alone behind a summary, before which the newest is put back."""
-    assert check(response_items(6593, turns=8, payload=150, end="tool"), engine) >= FOLDS
+@pytest.mark.parametrize(("seed", "length", "end"), [(6593, 8, "tool"), (285, 10, "user")])
+def test_the_newest_compaction_of_the_provider_is_the_one_that_stays(
+    engine: str, seed: int, length: int, end: str
+) -> None:
+    """In the first list a fold leaves an earlier one behind a summary, in the second one without its source."""
+    assert check(response_items(seed, turns=length, payload=150, end=end), engine) >= FOLDS
 
 
 @pytest.mark.parametrize("engine", ENGINES)

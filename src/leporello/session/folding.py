@@ -231,7 +231,7 @@ def _put_compaction_back(window: Window, before: Sequence[Entry]) -> None:
     held = [(entry, sealed) for entry in reversed(before) if (sealed := compaction_of(entry.message))]
     if not held:
         return
-    entry, sealed = max(held, key=lambda one: number_of(one[0].id) if one[0].id else math.inf)
+    entry, sealed = max(held, key=lambda one: _newest_number(one[0]))
     if any(compaction_of(one.message) == sealed for one in window.entries):
         return
     written = (at for at, one in enumerate(window.entries) if at >= window.systems() and not one.sources)
@@ -239,6 +239,11 @@ def _put_compaction_back(window: Window, before: Sequence[Entry]) -> None:
     at = min([*places, next(written, len(window))])
     later = [one for one in window.entries[at:] if compaction_of(one.message) != one.message]
     window.replace(at, [entry_of(sealed, sources=entry.sources), *later], at)
+
+
+def _newest_number(entry: Entry) -> float:
+    """Return the number of the newest message behind an entry: 0 for none, infinite for one that is not stored yet."""
+    return max((number_of(one.id) if one.id else math.inf for one in entry.sources), default=0)
 
 
 def _compaction_row(report: CompactionReport, trigger: str) -> JournalRow:
