@@ -105,11 +105,11 @@ def test_a_system_message_that_is_said_twice_at_the_beginning(engine: str) -> No
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("seed", "length", "end"), [(6593, 8, "tool"), (285, 10, "user")])
+@pytest.mark.parametrize(("seed", "length", "end"), [(6593, 8, "tool"), (285, 10, "user"), (591, 8, "tool")])
 def test_the_newest_compaction_of_the_provider_is_the_one_that_stays(
     engine: str, seed: int, length: int, end: str
 ) -> None:
-    """In the first list a fold leaves an earlier one behind a summary, in the second one without its source."""
+    """In the first list a fold leaves an earlier one behind a summary, in the others one without its source."""
     assert check(response_items(seed, turns=length, payload=150, end=end), engine) >= FOLDS
 
 

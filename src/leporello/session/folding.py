@@ -18,7 +18,7 @@ from leporello.messages.responses import compaction_of
 from leporello.session.acceptance import judge, unchanged
 from leporello.session.accounts import FOLDED
 from leporello.session.engine_host import CompressCall
-from leporello.session.entries import folded_entries, number_of, place_of, proposed_entries
+from leporello.session.entries import folded_entries, place_of, proposed_entries
 from leporello.session.lease import Lease
 from leporello.session.window import Source, Window, entry_of
 from leporello.store import FOLD, JournalRow
@@ -228,10 +228,10 @@ def _put_compaction_back(window: Window, before: Sequence[Entry]) -> None:
     It goes before the summary, because the provider may ignore what stands before such an item. For the same reason an
     earlier one that a fold left by itself, and that would stand behind it now, is left out.
     """
-    held = [(entry, sealed) for entry in reversed(before) if (sealed := compaction_of(entry.message))]
+    held = [(entry, sealed) for entry in before if (sealed := compaction_of(entry.message))]
     if not held:
         return
-    entry, sealed = max(held, key=lambda one: _newest_number(one[0]))
+    entry, sealed = held[-1]
     if any(compaction_of(one.message) == sealed for one in window.entries):
         return
     written = (at for at, one in enumerate(window.entries) if at >= window.systems() and not one.sources)
@@ -239,11 +239,6 @@ def _put_compaction_back(window: Window, before: Sequence[Entry]) -> None:
     at = min([*places, next(written, len(window))])
     later = [one for one in window.entries[at:] if compaction_of(one.message) != one.message]
     window.replace(at, [entry_of(sealed, sources=entry.sources), *later], at)
-
-
-def _newest_number(entry: Entry) -> float:
-    """Return the number of the newest message behind an entry: 0 for none, infinite for one that is not stored yet."""
-    return max((number_of(one.id) if one.id else math.inf for one in entry.sources), default=0)
 
 
 def _compaction_row(report: CompactionReport, trigger: str) -> JournalRow:
