@@ -61,8 +61,9 @@ class Pair:
 
     @property
     def _is_counted(self) -> bool:
-        """Tell whether `stream_options` alone differ, because the client sends some."""
-        if self.dialect != "openai" or "stream_options" not in self.before:
+        """Tell whether `stream_options` alone differ, because the client sends some that ask for no count."""
+        options = self.before.get("stream_options") if self.dialect == "openai" else None
+        if not options or options.get("include_usage"):
             return False
         return _without(self.before, {"stream_options"}) == _without(self.after, {"stream_options"})
 
@@ -94,6 +95,7 @@ def examine(client: Client, session: Session, before: Relay, behind: Relay, stor
     pairs = list(_pairs(client, before, behind, found.problems))
     found.requests = len(pairs)
     _refused(pairs, before, found)
+    found.problems += _too_early(client, pairs)
     for number, pair in enumerate(pairs, 1):
         for wrong in _examined(client, pair, found):
             found.problems.append(f"request {number}: {wrong}")
@@ -132,10 +134,13 @@ def _examined(client: Client, pair: Pair, found: Findings) -> Iterator[str]:
     found.folded += 1
     if len(pair.got.body) >= len(pair.sent.body) and not refers and not client.with_engine_tools:
         yield "it was changed, and is not shorter"
+    counted = {"stream_options"} if pair.dialect == "openai" else set()
+    if _without(pair.before, counted) == _without(pair.after, counted):
+        yield "no field differs, but the bytes do"
     tools = {"tools"} if client.with_engine_tools else set()
     if (own := pair.before.get("tools") or []) != (pair.after.get("tools") or [])[: len(own)]:
         yield "the client's tools are not as it sent them"
-    exempt = _HISTORY[pair.dialect] | tools | ({"stream_options"} if pair.dialect == "openai" else set())
+    exempt = _HISTORY[pair.dialect] | tools | counted
     if (one := _without(pair.before, exempt)) != (other := _without(pair.after, exempt)):
         yield f"another field than the history differs: {_different(one, other)}"
     if _unread(client, pair.before) != _unread(client, pair.after):
@@ -143,6 +148,15 @@ def _examined(client: Client, pair: Pair, found: Findings) -> Iterator[str]:
     newest = _newest(pair.before, pair.dialect)
     if newest and newest not in [_words(item) for item in _history(pair.after, pair.dialect)]:
         yield "the newest message of the user is not as the client sent it"
+
+
+def _too_early(client: Client, pairs: list[Pair]) -> Iterator[str]:
+    """Yield whether a request was changed that is shorter than one that went on as it was: it was not folded."""
+    if client.refers or client.compacts:
+        return
+    whole = max((len(pair.sent.body) for pair in pairs if pair.is_verbatim), default=0)
+    if any(len(pair.sent.body) < whole for pair in pairs if not pair.is_verbatim):
+        yield "a request was changed that is shorter than one that went on as it was"
 
 
 def _answered(pair: Pair) -> Iterator[str]:

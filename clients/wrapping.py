@@ -1,7 +1,12 @@
-"""`leporello wrap` with the agents that it knows, in a terminal: what it leaves behind, and what it says it cost."""
+"""`leporello wrap` with the agents that it knows, in a terminal: what it leaves behind, and what it says it cost.
+
+An agent runs three times: behind `wrap` to its end, behind `wrap` until that is killed, and then without it, when it
+must reach the provider as if there had never been a gateway.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -17,12 +22,14 @@ from typing import TYPE_CHECKING, Any
 from clients.client import KEY, Client, Place
 from clients.session import Session
 from clients.terminal import in_terminal
+from leporello.cli.leftovers import leftovers
 from leporello.prices import cost
 from leporello.testing.model_server import ModelServer, PromptCache
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from leporello.cli.leftovers import Leftover
     from leporello.engine import Usage
     from leporello.testing.model_server import ReceivedRequest
 
@@ -32,6 +39,13 @@ _PLACE = re.compile(r"runs behind (http://127\.0\.0\.1:\d+)")
 _CENT = 0.01
 _SECONDS = 300.0
 _GONE_SECONDS = 20.0
+_STARTING = (".bashrc", ".profile", ".zshrc", ".config/fish/config.fish")
+"""Files of a shell in the user's home, which an agent's installer might write and `wrap` must not."""
+
+_SETTINGS = frozenset({".json", ".toml", ".yml", ".yaml"})
+
+Listing = dict[Path, str]
+"""What is in a folder: each path with a hash of the file, the target of the link, or nothing for a folder."""
 
 
 @dataclass
@@ -64,28 +78,42 @@ class Ledger:
 
 
 def wrap(client: Client, installed: Path, folder: Path, seed: int = 2) -> Wrapped:
-    """Run an agent behind `wrap` to its end, then once more until it is killed."""
+    """Run an agent behind `wrap` to its end, once more until that is killed, and then without it."""
     session, ledger, found = Session(client, seed, turns=TURNS), Ledger(), Wrapped()
     workspace, home = folder / "workspace", folder / "home"
     workspace.mkdir(parents=True)
-    home.mkdir()
+    _make_home(home)
     session.write_logs(workspace)
     with ModelServer(then=session, usage=ledger, window=client.window, accepts_key=lambda key: key == KEY) as server:
         place = Place(address=server.base_url, installed=installed, home=home, workspace=workspace, model=client.model)
         command, own = client.wrapped(place, session.instructions[0])
         environment = {**place.variables(), **own, "LEPORELLO_HOME": str(folder / "leporello")}
         line = [sys.executable, "-m", "leporello", "wrap", "--config", str(_config(client, folder)), *command]
-        files = _files(folder)
+        before = listing(folder)
         screen = _to_its_end(line, environment, workspace, found)
         found.requests, found.counted_usd = len(ledger.entries), ledger.dollars
         _check_cost(screen, found)
-        if session.turn < TURNS // 2:
-            found.problems.append(f"{session.turn} of {TURNS // 2} turns were made")
-        _check_files(client, files, _files(folder), home, found)
+        _check_turns(session, found)
+        found.problems += left_behind(client, before, folder, screen)
+        screen = _killed(line, environment, workspace, session, found)
+        found.problems += left_behind(client, before, folder, screen)
+        found.problems += [f"{one.subject} {one.detail}" for one in leftovers(environment) if _names(one, screen)]
         session.turn = 0
-        _killed(line, environment, workspace, session, found)
-        _check_files(client, files, _files(folder), home, found)
+        _to_its_end(command, environment, workspace, found)
+        _check_turns(session, found)
     return found
+
+
+def _make_home(home: Path) -> None:
+    """Make the home of somebody who has used a shell."""
+    for name in _STARTING:
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text("# as it was\n", encoding="utf-8")
+
+
+def _check_turns(session: Session, found: Wrapped) -> None:
+    if session.turn < TURNS // 2:
+        found.problems.append(f"{session.turn} of {TURNS // 2} turns were made")
 
 
 def _to_its_end(line: list[str], environment: Mapping[str, str], folder: Path, found: Wrapped) -> str:
@@ -106,11 +134,11 @@ def _check_cost(screen: str, found: Wrapped) -> None:
         found.problems.append(f"${found.told_usd:.4f} were told, ${found.counted_usd:.4f} were counted")
 
 
-def _killed(line: list[str], environment: Mapping[str, str], folder: Path, session: Session, found: Wrapped) -> None:
-    """Kill `wrap` in the middle of the work: its gateway and the agent must end too."""
+def _killed(line: list[str], environment: Mapping[str, str], folder: Path, session: Session, found: Wrapped) -> str:
+    """Kill `wrap` in the middle of the work: its gateway and the agent must end too. Returns what was on the screen."""
+    session.turn = 0
     with in_terminal(line, environment, folder) as terminal:
         terminal.wait_until(lambda: session.turn >= 2, "the second turn", _SECONDS)
-        gateway = _PLACE.search(terminal.text)
         children = _children(terminal.process.pid)
         os.kill(terminal.process.pid, signal.SIGKILL)
         terminal.process.wait()
@@ -119,24 +147,53 @@ def _killed(line: list[str], environment: Mapping[str, str], folder: Path, sessi
             time.sleep(0.05)
         if left:
             found.problems.append(f"{len(left)} of {len(children)} processes live on after a kill")
-        if gateway and _listens(gateway[1]):
+        if (gateway := _gateway(terminal.text)) is None:
+            found.problems.append("the gateway's address was not told")
+        elif _listens(gateway):
             found.problems.append("its gateway still listens after a kill")
+        return terminal.text
 
 
-def _check_files(client: Client, before: set[Path], after: set[Path], home: Path, found: Wrapped) -> None:
-    """Note what is new outside of the agent's own folders, and settings that lead to a gateway that is gone."""
-    new = after - before
+def _gateway(screen: str) -> str | None:
+    told = _PLACE.search(screen)
+    return told[1] if told else None
+
+
+def _names(leftover: Leftover, screen: str) -> bool:
+    """Tell whether a leftover leads to the gateway of this run: others may be at work on this machine."""
+    address = _gateway(screen)
+    return address is not None and address in leftover.detail
+
+
+def left_behind(client: Client, before: Listing, folder: Path, screen: str) -> list[str]:
+    """Return what was changed outside of the agent's own folders, and its settings that lead to the gateway."""
+    after, home = listing(folder), folder / "home"
     own = [Path(os.path.normpath(home / name)) for name in client.own_files]
-    outside = [path for path in new if not any(path == one or one in path.parents for one in own)]
-    outside = [path for path in outside if "leporello" not in path.relative_to(home.parent).parts[:1]]
+    changed = sorted(path for path in {*before, *after} if before.get(path) != after.get(path))
+    outside = [path for path in changed if not any(path == one or one in path.parents for one in own)]
+    outside = [path for path in outside if path.relative_to(folder).parts[0] != "leporello"]
     outside = [path for path in outside if not any(path in one.parents for one in own)]
-    if outside:
-        found.problems.append(f"left outside of its own folders: {', '.join(sorted(map(str, outside))[:5])}")
-    for path in new:
-        if path.suffix in (".json", ".toml", ".yml", ".yaml") and path.is_file() and "sessions" not in path.parts:
+    problems = [f"changed outside of its own folders: {', '.join(map(str, outside[:5]))}"] if outside else []
+    marks = [b"LEPORELLO", (_gateway(screen) or "LEPORELLO").encode()]
+    for path in changed:
+        if path.suffix in _SETTINGS and path.is_file() and "sessions" not in path.parts:
             with suppress(OSError):
-                if b"LEPORELLO" in path.read_bytes():
-                    found.problems.append(f"{path} names the gateway")
+                if any(mark in path.read_bytes() for mark in marks):
+                    problems.append(f"{path} names the gateway")
+    return problems
+
+
+def listing(folder: Path) -> Listing:
+    """Return what is in a folder now."""
+    return {path: _content(path) for path in folder.rglob("*")}
+
+
+def _content(path: Path) -> str:
+    if path.is_symlink():
+        return str(path.readlink())
+    with suppress(OSError):  # a folder, a socket, or gone by now
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    return ""
 
 
 def _config(client: Client, folder: Path) -> Path:
@@ -144,10 +201,6 @@ def _config(client: Client, folder: Path) -> Path:
     told: dict[str, Any] = {"windows": {client.model: client.window}}
     file.write_text(json.dumps(told), encoding="utf-8")
     return file
-
-
-def _files(folder: Path) -> set[Path]:
-    return set(folder.rglob("*"))
 
 
 def _children(pid: int) -> list[int]:

@@ -12,14 +12,21 @@ if TYPE_CHECKING:
 
 
 class OpenAIAgents(Program):
-    """The Agents SDK with a session, which sends whole histories."""
+    """The Agents SDK as it is by default, with the history that a program keeps by `to_input_list`."""
 
-    name = "openai-agents (session)"
+    name = "openai-agents"
     folder = "openai-agents"
     packages = Packages(pip=("openai-agents",))
     dialect = "responses"
     points = "`OPENAI_BASE_URL=http://127.0.0.1:8765/v1`, or `set_default_openai_client`"
     program = "openai_agents.py"
+
+
+class OpenAIAgentsWithSession(OpenAIAgents):
+    """The same with a session, which keeps the history."""
+
+    name = "openai-agents (session)"
+    words = ("session",)
 
 
 class OpenAIAgentsChained(OpenAIAgents):
@@ -110,6 +117,7 @@ class VercelAI(Program):
 
 CLIENTS: list[Client] = [
     OpenAIAgents(),
+    OpenAIAgentsWithSession(),
     OpenAIAgentsChained(),
     PydanticAI(),
     PydanticAIAnthropic(),

@@ -1,4 +1,7 @@
-"""The OpenAI Agents SDK with its default model class (Responses), streamed; a session, or chained by response ids."""
+"""The OpenAI Agents SDK with its default model class (Responses), streamed.
+
+The history is sent again by the program, by a session of the SDK, or not at all: then responses are chained by ids.
+"""
 
 import asyncio
 import os
@@ -21,14 +24,16 @@ async def main() -> None:
     agent = Agent(
         name="Harbour", instructions="You look after a harbour.", tools=[run_command], model=os.environ["MODEL"]
     )
-    session = None if "chained" in sys.argv else SQLiteSession("harbour", "session.db")
-    previous, answer = None, ""
+    session = SQLiteSession("harbour", "session.db") if "session" in sys.argv else None
+    chained = "chained" in sys.argv
+    history, previous, answer = [], None, ""
     for instruction in INSTRUCTIONS:
-        chain = {"auto_previous_response_id": True, "previous_response_id": previous} if session is None else {}
-        result = Runner.run_streamed(agent, instruction, session=session, max_turns=60, **chain)
+        chain = {"auto_previous_response_id": True, "previous_response_id": previous} if chained else {}
+        given = instruction if chained or session else [*history, {"role": "user", "content": instruction}]
+        result = Runner.run_streamed(agent, given, session=session, max_turns=60, **chain)
         async for _ in result.stream_events():
             pass
-        previous, answer = result.last_response_id, result.final_output
+        history, previous, answer = result.to_input_list(), result.last_response_id, result.final_output
     sys.stdout.write(f"{answer}\n")
 
 

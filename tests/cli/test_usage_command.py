@@ -67,6 +67,16 @@ def test_caching_saves_what_was_read_cheaper_less_what_writing_costs_more(lepore
     assert told["plain"]["caching_saved_usd"] == pytest.approx(0, abs=1e-6)
 
 
+def test_what_would_not_have_fit_is_told_by_the_window_that_the_session_had(leporello: Any, tmp_path: Path) -> None:
+    """A window may be set by the user, and another than the one that the tables know."""
+    store = tmp_path / "store.db"
+    talk(store, "narrow", 60)
+    talk(store, "wide", 60, window=200_000)
+    told = leporello("usage", "--store", store, "--json").json["conversations"]
+    assert 10 < told["narrow"]["too_long"] < 60
+    assert told["wide"]["too_long"] == 0
+
+
 def test_one_conversation_or_those_of_the_last_days(leporello: Any, tmp_path: Path) -> None:
     store = tmp_path / "store.db"
     talk(store, "one", 2)

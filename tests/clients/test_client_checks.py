@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+from clients.agents.codex import Codex
 from clients.agents.sdks import PythonAnthropic, PythonChat, PythonResponses
 from clients.checks import examine
 from clients.client import Client, ClientFailedError
@@ -17,6 +18,7 @@ from clients.drive import drive
 from clients.recording import Record, Relay
 from clients.results import markdown, record
 from clients.session import Session
+from clients.wrapping import left_behind, listing
 
 from leporello.store import open_store
 
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
+GATEWAY = "http://127.0.0.1:8765"
+SCREEN = f"codex runs behind {GATEWAY}, its own key goes on"
 INSTALLED = Path(sys.prefix)  # both packages are here already
 
 
@@ -94,6 +98,11 @@ def put(index: int, change: Callable[[dict[str, Any]], Any]) -> Callable[[list[R
     return spoil
 
 
+def write_anew(before: list[Record], behind: list[Record]) -> None:
+    body = json.dumps(json.loads(behind[2].body), separators=(",", ":"), ensure_ascii=False)
+    behind[2] = replace(behind[2], body=body.replace('{"', '{ "', 1).encode())
+
+
 def refuse(before: list[Record], behind: list[Record]) -> None:
     behind[-1] = replace(behind[-1], status=400)
 
@@ -106,6 +115,11 @@ DEFECTS: dict[str, tuple[Callable[[list[Record], list[Record]], None], str]] = {
     "a field is left out": (put(-1, lambda body: body.pop("tools")), "the client's tools are not as it sent them"),
     "a field is changed": (put(-1, lambda body: body.update(model="another")), "another field than the history"),
     "a field is changed before any fold": (put(2, lambda body: body.update(model="m")), "it was changed, and is not"),
+    "the bytes are other ones": (write_anew, "no field differs, but the bytes do"),
+    "something is left out before any fold": (
+        put(1, lambda body: body["messages"].pop(0)),
+        "shorter than one that went on as it was",
+    ),
     "the newest message is cut": (
         put(-1, lambda body: body["messages"][-1].update(content="At which hook?")),
         "the newest message of the user",
@@ -148,3 +162,34 @@ def test_a_client_that_cannot_be_installed_is_in_the_table() -> None:
     told = record(PythonChat(), "", None, error, 1.0)
     page = markdown({"clients": {"openai for Python (Chat)": told}, "wrapped": {}})
     assert "no: it cannot be installed: no such package" in page
+
+
+CHANGES = {
+    ".bashrc": ("export A=1", "changed outside of its own folders"),
+    ".bashrc.backup": ("as it was", "changed outside of its own folders"),
+    ".codex/config.toml": (f'base_url = "{GATEWAY}/v1"', "names the gateway"),
+    ".codex/log.txt": (f"asked {GATEWAY}", ""),
+    "../leporello/store.db": ("a conversation", ""),
+}
+"""What may be different in a user's home after a run, and what is told of it."""
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_what_a_run_leaves_behind_is_told(name: str, tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    (home / ".codex").mkdir(parents=True)
+    (home / ".bashrc").write_text("as it was", "utf-8")
+    before = listing(tmp_path)
+    assert left_behind(Codex(), before, tmp_path, SCREEN) == []
+    text, told = CHANGES[name]
+    (home / name).parent.mkdir(exist_ok=True)
+    (home / name).write_text(text, "utf-8")
+    assert [told in problem for problem in left_behind(Codex(), before, tmp_path, SCREEN)] == [True] * bool(told)
+
+
+def test_what_a_run_removes_is_told(tmp_path: Path) -> None:
+    (tmp_path / "home").mkdir()
+    (tmp_path / "home" / ".bashrc").write_text("as it was", "utf-8")
+    before = listing(tmp_path)
+    (tmp_path / "home" / ".bashrc").unlink()
+    assert ".bashrc" in str(left_behind(Codex(), before, tmp_path, SCREEN))

@@ -499,7 +499,7 @@ def streamed(gateway: Gateway, wire: Wire, api: str, naming: str, *, early: bool
     return len(talk)
 
 
-NAMED_APIS = [("openai", "named"), *((api, "unnamed") for api in APIS)]
+NAMED_APIS = [(api, naming) for api in APIS for naming in ("named", "unnamed")]
 
 
 @pytest.mark.parametrize(("api", "naming"), NAMED_APIS)
@@ -516,7 +516,10 @@ def test_a_turn_that_is_posted_when_the_last_event_arrives(
 def test_a_turn_that_is_posted_before_the_last_event(
     api: str, naming: str, start: Callable[..., Gateway], wire: Wire, tmp_path: Path
 ) -> None:
-    """What ends the answer was seen, and the provider is silent before its last event."""
+    """What ends the answer was seen, and the provider is silent before its last event.
+
+    In the Responses API nothing but the last event says that an answer is whole.
+    """
     gateway = start(wire, NEVER_FOLDED)
     said = streamed(gateway, wire, api, naming, early=True)
     assert made(gateway) == (1, 1)

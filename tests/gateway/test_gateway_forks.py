@@ -21,6 +21,7 @@ from leporello.gateway.client_sessions import HeldSession
 from leporello.gateway.recognition import Recognised
 from leporello.messages import text_of
 from leporello.store import open_store
+from leporello.store.sqlite import SQLiteStore
 from leporello.testing.model_server import ModelServer
 
 if TYPE_CHECKING:
@@ -191,9 +192,35 @@ def test_forks_need_no_summary_and_leave_the_prefix(
     client = talk(naming)
     client.go_on(TURNS)
     check_forks(client)
+    check_stored(client, store, tmp_path)
+
+
+def check_stored(talk: Talk, store: Store, folder: Path) -> None:
+    """One conversation, a branch for each fork, and a row for each message that was said."""
+    assert rows(folder) == talk.said
     (info,) = store.conversations()
     assert info.branches == 5
-    assert rows(tmp_path) == client.said
+
+
+@pytest.mark.parametrize("talk", ["openai"], indirect=True)
+def test_forks_that_are_copied_are_caught(
+    talk: Callable[..., Talk], store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: what stands before a fork is written once more."""
+    fork = SQLiteStore.fork
+
+    def copying(self: SQLiteStore, conversation: str, **where: Any) -> int:
+        branch = fork(self, conversation, **where)
+        shared = [row.message for row in self.messages(conversation, branch=branch)]
+        self.append(conversation, shared, branch=fork(self, conversation, **where))
+        return branch
+
+    client = talk("unnamed")
+    client.go_on(TURNS)
+    monkeypatch.setattr(SQLiteStore, "fork", copying)
+    check_forks(client)
+    with pytest.raises(AssertionError):
+        check_stored(client, store, tmp_path)
 
 
 @pytest.mark.parametrize("talk", ["anthropic"], indirect=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+import openai
 import pytest
 from tests.gateway.harbour import APIS
 
@@ -188,6 +189,62 @@ def test_an_answer_with_calls_for_both_stays_on_its_branch(start: Callable[..., 
         assert len(results) == 2
         assert "a cat" in results
         assert "Error: no such tool" not in results
+
+
+def sdk_of(gateway: Gateway) -> openai.OpenAI:
+    return openai.OpenAI(base_url=f"{gateway.address}/v1", api_key="any", max_retries=0)
+
+
+def kinds(sdk: openai.OpenAI, id_: str) -> list[str]:
+    """Return the kinds of the input items of a response, with the speaker of each message."""
+    listed = sdk.responses.input_items.list(id_, order="asc")
+    return [str(getattr(item, "role", None) or item.type) for item in listed]
+
+
+def check_what_a_chain_lists(gateway: Gateway, library: ModelServer) -> None:
+    """Go on by the ids of responses; between them the engine is asked, which nobody sees."""
+    with sdk_of(gateway) as sdk:
+        first = sdk.responses.create(model="m", input=SECRET)
+        second = sdk.responses.create(model="m", input="what is the code?", previous_response_id=first.id)
+        assert len(library.requests) == 3
+        third = sdk.responses.create(model="m", input="thank you", previous_response_id=second.id)
+        assert (second.output_text, third.output_text) == ("found", "noted")
+        assert kinds(sdk, second.id) == ["user", "assistant", "user"]
+        assert kinds(sdk, third.id) == ["user", "assistant"] * 2 + ["user"]
+        assert sdk.responses.retrieve(second.id).output == second.output
+    (info,) = gateway.store.conversations()
+    assert (info.messages, info.branches) == (8, 1)
+
+
+def test_a_round_of_the_engine_is_no_input_of_a_response(gateway: Gateway, library: ModelServer) -> None:
+    check_what_a_chain_lists(gateway, library)
+
+
+def test_a_round_that_is_listed_is_caught(
+    gateway: Gateway, library: ModelServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: answers that the client did not get are stored like any other."""
+    monkeypatch.setattr("leporello.gateway.client_session.hidden", lambda message: message)
+    with pytest.raises(AssertionError, match="function_call"):
+        check_what_a_chain_lists(gateway, library)
+
+
+def test_a_response_that_calls_both_is_what_the_client_got(start: Callable[..., Gateway]) -> None:
+    """What the engine answered stands behind it, and is no part of it."""
+    both = Step(tool_calls=[Use(name="lcm_grep", arguments={"query": "vault"}), Use(name="look", arguments={})])
+    tools: Any = [{"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}]
+    with ModelServer(then=lambda request: both if len(request.messages) == 1 else Step(text="a cat")) as upstream:
+        gateway = start(upstream, {"context": {"engine": "lcm"}}, tools=True)
+        with sdk_of(gateway) as sdk:
+            first = sdk.responses.create(model="m", input="both please", tools=tools)
+            assert sdk.responses.retrieve(first.id).output == first.output
+            calls = {item.name: item.call_id for item in first.output if item.type == "function_call"}
+            assert set(calls) == {"lcm_grep", "look"}
+            output: Any = [{"type": "function_call_output", "call_id": calls["look"], "output": "a cat"}]
+            sdk.responses.create(model="m", input=output, tools=tools, previous_response_id=first.id)
+        (info,) = gateway.store.conversations()
+        roles = [row.role for row in gateway.store.messages(info.key)]
+        assert roles == ["user", "assistant", "tool", "tool", "assistant"]
 
 
 AGENT = {"x-claude-code-session-id": "s-1"}

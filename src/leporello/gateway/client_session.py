@@ -6,12 +6,13 @@ It uses `leporello.session.conversation` as `Session` does; all calls on it are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import StoreError
+from leporello.gateway.response_ids import hidden
 from leporello.llm.errors import classify
 from leporello.messages import fingerprint, last_speaker, leading_systems, role_of, tool_calls_of
 from leporello.session import alignment
@@ -141,9 +142,10 @@ class ClientSession:
         owned = conversation.tools.owned
         calls = tool_calls_of(answer.message)
         visible = answer.incomplete or not (calls and all(call.name in owned for call in calls))
-        hidden = any(call.name in owned for call in calls)  # what the engine answers stands behind it
-        conversation.record(answer, () if hidden or answer.incomplete else known)
-        if visible and hidden and conversation.persistence.tip:
+        followed = any(call.name in owned for call in calls)  # what the engine answers stands behind it
+        stored = answer if visible else replace(answer, message=hidden(answer.message))
+        conversation.record(stored, () if followed or answer.incomplete else known)
+        if visible and followed and conversation.persistence.tip:
             conversation.attempt(self._remember, conversation.persistence.tip, known)
         self._check_stored("the answer cannot be stored at the moment.", "It was not passed on; ask again.")
         return visible

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from leporello.gateway.history import extended
 from leporello.messages.responses import Item, items_of, kind_of, messages_of, settled
 from leporello.messages.responses.items import speaker_of
-from leporello.messages.types import SYSTEM_ROLES, is_system
+from leporello.messages.types import SYSTEM_ROLES, is_system, role_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from leporello.store import KnownPlace, Store
 
 _NOTE: Final = "_response"
+_HIDDEN: Final = "_hidden"
 _LEFT_OUT: Final = frozenset({"output", "tools", "instructions"})
 """The fields of a response that are not stored: those of its request, and the output, which is the message."""
 
@@ -34,6 +35,11 @@ def noted(answer: ModelAnswer, body: dict[str, Any]) -> Message:
     about = {key: value for key, value in answer.envelope.items() if key not in _LEFT_OUT}
     note = {"about": about, "opening": json.dumps(opening, ensure_ascii=False) if opening else ""}
     return cast("Message", {**answer.message, _NOTE: note})  # a long text is kept once, however many answers have it
+
+
+def hidden(message: Message) -> Message:
+    """Return an answer that calls engine tools only, marked as one that the client did not get."""
+    return cast("Message", {**message, _HIDDEN: True})
 
 
 def _opening(given: Any) -> list[Item]:
@@ -65,6 +71,7 @@ class KnownResponse:
     about: dict[str, Any]
     output: list[Item]
     before: list[Message]
+    """Without those that the client did not get."""
     opening: list[Item]
 
     @property
@@ -89,7 +96,8 @@ def find_response(store: Store, id_: str, *, owner: str) -> KnownResponse | None
         return None
     place = places[0]
     rows = store.messages(place.conversation, owner=owner, branch=place.branch, newest_first=True)
-    path = [row.message for row in dropwhile(lambda row: row.id != place.id, rows)]
+    known = (row.message for row in dropwhile(lambda row: row.id != place.id, rows))
+    path = list(dropwhile(_is_result, known))  # the engine has answered calls of an answer that the client got
     if not path:
         return None
     note: Any = path[0].get(_NOTE) or {}
@@ -98,9 +106,24 @@ def find_response(store: Store, id_: str, *, owner: str) -> KnownResponse | None
         place=place,
         about=note.get("about") or {"id": id_, "object": "response", "status": "completed"},
         output=items_of(path[:1]),
-        before=path[:0:-1],
+        before=_without_hidden(path[:0:-1]),
         opening=json.loads(note.get("opening") or "[]"),
     )
+
+
+def _without_hidden(path: Sequence[Message]) -> list[Message]:
+    """Leave out the answers that the client did not get, with the results behind them."""
+    shown: list[Message] = []
+    is_hidden = False
+    for message in path:
+        is_hidden = bool(message.get(_HIDDEN)) or (is_hidden and _is_result(message))
+        if not is_hidden:
+            shown.append(message)
+    return shown
+
+
+def _is_result(message: Message) -> bool:
+    return role_of(message) == "tool"
 
 
 def find_item(store: Store, id_: str, *, owner: str) -> Item | None:

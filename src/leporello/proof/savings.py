@@ -33,7 +33,7 @@ class Savings:
     completion_tokens: int = 0
     unfolded_tokens: int = 0
     too_long: int = 0
-    """Requests that would not have fit the model's window unfolded."""
+    """Requests that would not have fit unfolded: beside the window that the session had for its model then."""
     cost_usd: float = 0.0
     uncached_usd: float = 0.0
     unfolded_usd: float = 0.0
@@ -103,7 +103,7 @@ def _request(row: JournalRow, history: int, before: int, model: str) -> Savings:
     whole = max(prompt, history + _count(row.report, "tools"))
     named, provider = str(row.report.get("model") or model), str(row.report.get("provider") or "")
     price = price_of(named, provider) if named else None
-    window = window_of(named, provider) if named else None
+    window = _count(row.report, "context_length") or (window_of(named, provider) if named else None)
     counted = Savings(
         requests=1,
         prompt_tokens=prompt,
