@@ -1,4 +1,4 @@
-"""`leporello sessions`: the stored conversations, listed, shown, written out, read in and deleted."""
+"""`leporello sessions`: the stored conversations, listed, shown, written out and deleted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from leporello.cli.chat.kept_settings import forget
 from leporello.cli.format import counted, moment, on_one_line, print_json, timestamp, waiting, watched
 from leporello.cli.gc import PURGE_LATER
 from leporello.cli.private_file import new_private_file
-from leporello.cli.sessions_import import read_in
 from leporello.cli.store_options import again, conversation, json_option, opened, owner_option, store_option
 from leporello.config.home import home_folder
 from leporello.lcm.dag import flat_text
@@ -36,7 +35,7 @@ _LINE = 100
 
 @click.group(name="sessions")
 def command() -> None:
-    """List, show, export, import and delete stored conversations.
+    """List, show, export and delete stored conversations.
 
     Example: leporello sessions list
     """
@@ -108,7 +107,7 @@ def export(key: str, output: Path | None, bundle: bool, address: str | None, own
 
     System messages come first. When a host forgot the conversation and began it again under its name, what was said
     before stands before what was said since. With --bundle the lines hold what is needed to bring the conversation back
-    exactly as it was. `leporello sessions import` reads both. Secrets are not hidden.
+    exactly as it was. `leporello import` reads both. Secrets are not hidden.
 
     Example: leporello sessions export my-chat --output my-chat.jsonl
     """
@@ -125,37 +124,6 @@ def export(key: str, output: Path | None, bundle: bool, address: str | None, own
             for line in watched(lines, "exporting", total=total):
                 file.write(line + "\n")
     click.echo(f"wrote {counted(total, 'message')} to {output}", err=True)
-
-
-@command.command(name="import")
-@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--as", "name", metavar="ID", help="The conversation's name; of several, what to put before each.")
-@click.option("--keep-owners", is_flag=True, help="Every conversation stays that of the owner whom the file names.")
-@store_option
-@owner_option
-@json_option
-def import_command(
-    file: Path, name: str | None, keep_owners: bool, address: str | None, owner: str | None, as_json: bool
-) -> None:
-    """Read conversations from FILE: exports, one or several, or messages as JSON lines; - is the standard input.
-
-    Each is taken in completely or not at all, under its own name, or the file's. A conversation that has messages is
-    never written to; give the imported one another name with --as. One that has an owner is taken in only when
-    you say whose it shall be, with --owner or --keep-owners.
-
-    Example: leporello sessions import my-chat.jsonl --as my-old-chat
-    """
-    if keep_owners and owner is not None:
-        raise click.UsageError("--owner and --keep-owners contradict each other.")
-    infos: list[ConversationInfo] = []
-    try:
-        with opened(address, must_exist=False) as store, waiting(f"reading {file}"):
-            infos += read_in(store, file, name=name, owner=owner, keep_owners=keep_owners)
-    finally:  # what came before a mistake in the file is stored, and told
-        if as_json:
-            print_json([_described(info) for info in infos])
-        for info in infos if not as_json else ():
-            click.echo(f"imported {visible(info.key)}: {counted(info.messages, 'message')}")
 
 
 @command.command()
