@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from leporello.cli import branches
+from leporello.cli import branches, export_formats
 from leporello.cli.chat.kept_settings import forget
 from leporello.cli.format import counted, moment, on_one_line, print_json, timestamp, waiting, watched
 from leporello.cli.gc import PURGE_LATER
@@ -100,22 +100,57 @@ def show(key: str, last: int, address: str | None, owner: str | None, as_json: b
 @click.option(
     "--bundle", is_flag=True, help="With times, hashes, other branches and what was replaced: all that is stored."
 )
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(export_formats.FORMATS),
+    help="As a provider's API takes it, or as a session log that `claude --resume` goes on with.",
+)
+@click.option("--window", is_flag=True, help="With --format: what the model sees now, folded, not every message.")
+@click.option(
+    "--project",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="With --format claude-code: where to go on; the log is put where Claude Code looks for it.",
+)
 @store_option
 @owner_option
-def export(key: str, output: Path | None, bundle: bool, address: str | None, owner: str | None) -> None:
+def export(
+    key: str,
+    output: Path | None,
+    bundle: bool,
+    form: str | None,
+    window: bool,
+    project: Path | None,
+    address: str | None,
+    owner: str | None,
+) -> None:
     """Write every original message in order, one JSON line each, with all its fields as they came.
 
     System messages come first. When a host forgot the conversation and began it again under its name, what was said
     before stands before what was said since. With --bundle the lines hold what is needed to bring the conversation back
-    exactly as it was. `leporello import` reads both. Secrets are not hidden.
+    exactly as it was. `leporello import` reads both. With --format the path of the head is written for other programs,
+    and repaired where they would refuse it. Secrets are not hidden.
 
     Example: leporello sessions export my-chat --output my-chat.jsonl
     """
+    if bundle and form:
+        raise click.UsageError("--bundle and --format contradict each other.")
+    if (window or project) and not form:
+        raise click.UsageError("--window and --project need --format.")
+    if project and form != "claude-code":
+        raise click.UsageError("--project is for --format claude-code.")
     with opened(address) as store:
         info = conversation(store, key, owner)
-        roots = branches.newest_of_roots(store, info)
-        total = info.messages + info.superseded if bundle else sum(branch.messages for branch in roots)
-        lines = store.export(info.key, owner=info.owner) if bundle else _messages(store, info, roots)
+        if form:
+            written = export_formats.written(store, info, form, window=window, project=project)
+            output = output or written.place
+            lines: Iterator[str] = iter(written.lines)
+            total = written.messages
+        else:
+            roots = branches.newest_of_roots(store, info)
+            total = info.messages + info.superseded if bundle else sum(branch.messages for branch in roots)
+            lines = store.export(info.key, owner=info.owner) if bundle else _messages(store, info, roots)
         if output is None:
             for line in lines:
                 click.echo(line)
@@ -124,6 +159,8 @@ def export(key: str, output: Path | None, bundle: bool, address: str | None, own
             for line in watched(lines, "exporting", total=total):
                 file.write(line + "\n")
     click.echo(f"wrote {counted(total, 'message')} to {output}", err=True)
+    if form and written.next_step:
+        click.echo(written.next_step, err=True)
 
 
 @command.command()
