@@ -63,7 +63,7 @@ def test_the_export_holds_what_goes_and_comes_back(leporello: Leporello, aged: P
     done = leporello("gc", "--older-than", "90d", "--export", bundle, "--yes", "--store", aged)
     assert f"they are in {bundle}" in done.out
     assert stat.S_IMODE(bundle.stat().st_mode) == 0o600
-    assert leporello("sessions", "import", bundle, "--store", restored).code == 0
+    assert leporello("import", bundle, "--store", restored).code == 0
     assert counts(leporello, restored) == {"old": 3, "both": 6}
     exported = leporello("sessions", "export", "old", "--store", restored).out.splitlines()
     assert [json.loads(line)["content"] for line in exported] == ["old 100 0", "old 100 1", "old 100 2"]
@@ -72,9 +72,9 @@ def test_the_export_holds_what_goes_and_comes_back(leporello: Leporello, aged: P
 def test_an_export_comes_back_beside_what_is_left(leporello: Leporello, aged: Path, tmp_path: Path) -> None:
     bundle = tmp_path / "old.jsonl"
     leporello("gc", "--older-than", "90d", "--export", bundle, "--yes", "--store", aged)
-    refused = leporello("sessions", "import", bundle, "--store", aged)
+    refused = leporello("import", bundle, "--store", aged)
     assert (refused.code, "already" in refused.err) == (2, True)
-    assert leporello("sessions", "import", bundle, "--as", "restored-", "--store", aged).code == 0
+    assert leporello("import", bundle, "--as", "restored-", "--store", aged).code == 0
     found = counts(leporello, aged)
     assert (found["restored-both"], found["restored-old"], found["both"]) == (6, 3, 2)
 

@@ -78,7 +78,7 @@ def test_an_import_with_odd_values_is_refused_in_one_line_and_leaves_nothing(
     leporello: Leporello, tmp_path: Path, export: list[dict[str, Any]], place: tuple[Any, ...], value: Any
 ) -> None:
     store = tmp_path / "s.db"
-    done = leporello("sessions", "import", written(tmp_path, spoilt(export, place, value)), "--store", store)
+    done = leporello("import", written(tmp_path, spoilt(export, place, value)), "--store", store)
     assert (done.code, done.err.count("\n"), done.out) == (2, 1, ""), done
     left = list(open_store(store).conversations())
     assert left == []
@@ -89,7 +89,7 @@ def test_an_import_of_another_owner_needs_a_word(
     leporello: Leporello, tmp_path: Path, export: list[dict[str, Any]], options: list[str]
 ) -> None:
     export[0]["owner"] = "alice"
-    done = leporello("sessions", "import", written(tmp_path, export), "--store", tmp_path / "s.db", *options)
+    done = leporello("import", written(tmp_path, export), "--store", tmp_path / "s.db", *options)
     listed = leporello("sessions", "list", "--store", tmp_path / "s.db", "--json") if done.code == 0 else None
     owners = [one["owner"] for one in listed.json] if listed else []
     wanted = {(): [], ("--keep-owners",): ["alice"], ("--owner", "me"): ["me"]}
@@ -130,7 +130,7 @@ def test_a_bad_row_can_be_listed_shown_exported_and_deleted_and_stops_nothing(
     assert leporello("grep", "hello", *at).code == 0
     bundle = tmp_path / "out.jsonl"
     assert leporello("sessions", "export", "bad", "--bundle", "--output", bundle, *at).code == 0
-    assert leporello("sessions", "import", bundle, "--store", tmp_path / "again.db").code == 0
+    assert leporello("import", bundle, "--store", tmp_path / "again.db").code == 0
     assert leporello("sessions", "delete", "bad", "--yes", *at).code == 0
     assert leporello("gc", "--purge", *at).code == 0
     assert [one["id"] for one in leporello("sessions", "list", "--json", *at).json] == ["good"]
@@ -202,7 +202,7 @@ def test_a_hostile_configuration_is_one_message(leporello: Leporello, tmp_path: 
 @pytest.mark.parametrize("kind", [kind for kind in HOSTILE if kind != "large"])
 def test_a_hostile_transcript_is_one_line(leporello: Leporello, tmp_path: Path, kind: str) -> None:
     HOSTILE[kind](tmp_path / "talk.jsonl")
-    done = leporello("sessions", "import", tmp_path / "talk.jsonl", "--store", tmp_path / "s.db")
+    done = leporello("import", tmp_path / "talk.jsonl", "--store", tmp_path / "s.db")
     assert (done.code, done.out) == (2, "")
     assert done.err.count("\n") == 1
 

@@ -169,7 +169,7 @@ def test_roots_are_shown_and_exported_one_after_the_other(
         "5 messages"
         in leporello("sessions", "export", "port", "--bundle", "--output", bundle, "--store", begun_again).err
     )
-    leporello("sessions", "import", bundle, "--store", tmp_path / "copy.db")
+    leporello("import", bundle, "--store", tmp_path / "copy.db")
     shown = leporello("sessions", "show", "port", "--store", tmp_path / "copy.db", "--json").json
     assert [(each["id"], each["parent"], each["head"]) for each in shown["branches"]] == [
         (1, None, False),

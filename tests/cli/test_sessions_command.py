@@ -95,23 +95,29 @@ def test_what_was_exported_can_be_imported(
     keep(folded, "odd", ODD)
     file, other = tmp_path / "odd.jsonl", tmp_path / "other.db"
     leporello("sessions", "export", "odd", "--output", file, "--store", folded, *options)
-    assert leporello("sessions", "import", file, "--store", other).code == 0
-    again = leporello("sessions", "import", file, "--as", "twice", "--store", other, "--json")
-    assert [(info["id"], info["messages"]) for info in again.json] == [("twice", 4)]
+    assert leporello("import", file, "--store", other).code == 0
+    again = leporello("import", file, "--as", "twice", "--store", other, "--json")
+    assert [(info["id"], info["messages"]) for info in again.json["conversations"]] == [("twice", 4)]
     for key in ("odd", "twice"):
         assert lines(leporello("sessions", "export", key, "--store", other).out) == ODD
     assert leporello("verify", "--store", other).code == 0
     assert leporello("grep", "日本", "--store", other).code == 0
 
 
-def test_an_import_never_writes_to_an_existing_conversation(leporello: Leporello, folded: Path, tmp_path: Path) -> None:
-    for options in ([], ["--bundle"]):
-        file = tmp_path / f"{len(options)}" / "harbour.jsonl"
-        file.parent.mkdir()
-        leporello("sessions", "export", "harbour", "--output", file, "--store", folded, *options)
-        done = leporello("sessions", "import", file, "--store", folded)
-        assert (done.code, "already" in done.err) == (2, True)
-    assert leporello("sessions", "show", "harbour", "--store", folded, "--json").json["messages"] == 90
+@pytest.mark.parametrize("options", [[], ["--bundle"]])
+def test_an_import_never_changes_an_existing_conversation(
+    leporello: Leporello, folded: Path, tmp_path: Path, options: list[str]
+) -> None:
+    file = tmp_path / "harbour.jsonl"
+    leporello("sessions", "export", "harbour", "--output", file, "--store", folded, *options)
+    done = leporello("import", file, "--store", folded)
+    assert (done.code, done.out) == (0, "unchanged harbour: 90 messages\n")
+    other = tmp_path / "other.db"
+    keep(other, "harbour", ODD[1:3])
+    done = leporello("import", file, "--store", other)
+    assert (done.code, "already" in done.out + done.err) == (2 if options else 1, True)
+    shown = leporello("sessions", "show", "harbour", "--store", other, "--json")
+    assert shown.json["messages"] == 2
 
 
 @pytest.mark.parametrize(
@@ -130,7 +136,7 @@ def test_a_file_that_cannot_be_imported_is_told_with_its_line_and_leaves_nothing
 ) -> None:
     file = tmp_path / "bad.jsonl"
     file.write_text(text)
-    done = leporello("sessions", "import", file, "--store", folded)
+    done = leporello("import", file, "--store", folded)
     assert (done.code, done.out) == (2, "")
     assert told in done.err
     assert [info["id"] for info in leporello("sessions", "list", "--store", folded, "--json").json] == ["harbour"]
@@ -143,14 +149,14 @@ def test_an_export_that_was_changed_is_refused(leporello: Leporello, folded: Pat
     ):
         file = tmp_path / f"changed{number}.jsonl"
         file.write_text(text)
-        assert leporello("sessions", "import", file, "--as", "changed", "--store", folded).code == 2
+        assert leporello("import", file, "--as", "changed", "--store", folded).code == 2
         assert leporello("sessions", "show", "changed", "--store", folded).code == 1
 
 
 def test_binary_and_missing_files_are_told(leporello: Leporello, folded: Path, tmp_path: Path) -> None:
     (tmp_path / "binary").write_bytes(b"\xff\xfe\x00")
     for file in (tmp_path / "binary", tmp_path / "missing.jsonl", tmp_path):
-        done = leporello("sessions", "import", file, "--store", folded)
+        done = leporello("import", file, "--store", folded)
         assert (done.code, len(done.err.splitlines())) == (2, 1)
 
 
@@ -187,7 +193,7 @@ def test_real_processes_hand_a_conversation_through_a_pipe(folded: Path, tmp_pat
     environment = {**os.environ, "LEPORELLO_HOME": str(tmp_path / "home")}
     out = subprocess.run([*run, "export", "harbour", "--store", folded], capture_output=True, check=True)
     done = subprocess.run(
-        [*run, "import", "-", "--as", "piped"], input=out.stdout, env=environment, capture_output=True, check=True
+        [*run[:-1], "import", "-", "--as", "piped"], input=out.stdout, env=environment, capture_output=True, check=True
     )
     assert done.stdout == b"imported piped: 90 messages\n"
     home = tmp_path / "home"

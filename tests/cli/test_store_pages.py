@@ -85,7 +85,7 @@ def test_the_python_of_the_page_runs(tmp_path: Path) -> None:
     "command",
     [
         *["backup", "demo", "describe", "expand", "gc", "grep", "verify"],
-        *["sessions", "sessions list", "sessions show", "sessions export", "sessions import", "sessions delete"],
+        *["sessions", "sessions list", "sessions show", "sessions export", "sessions delete", "import"],
     ],
 )
 def test_the_help_of_every_command_has_an_example(leporello: Leporello, command: str) -> None:

@@ -24,7 +24,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import pytest
 
 from leporello import ContextCompressor, Session
-from leporello.cli.sessions_import import read_in
+from leporello.cli.importing import Whose
+from leporello.cli.own_exports import read_in
 from leporello.config.load import check_file
 from leporello.errors import LeporelloError
 from leporello.gateway.answer_reader import read_events, read_whole
@@ -53,9 +54,10 @@ def import_file(data: bytes, folder: Path) -> None:
     """Import a file; then everything that reads what it left has to work."""
     file = folder / "import.jsonl"
     file.write_bytes(data)
+    added: list[int] = []
     with SQLiteStore() as store:
         try:
-            list(read_in(store, file, name=None, owner=None, keep_owners=True))
+            list(read_in(store, file, Whose(name=None, owner=None, keep_owners=True), added.append))
         finally:
             use(store)
 

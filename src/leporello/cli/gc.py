@@ -46,7 +46,7 @@ def command(
     """Delete conversations that are older than AGE, and the oldest messages of the others; without --yes, show what.
 
     What a conversation's window shows stays, and so do summaries. A tombstone takes the place of what goes, so that
-    `leporello verify` still proves the rest. `leporello sessions import FILE` brings an export back.
+    `leporello verify` still proves the rest. `leporello import FILE` brings an export back.
 
     With --purge, every word of what was deleted leaves the file, its index and its log; others may read and write
     meanwhile. Exit code 1 says that it is not complete.

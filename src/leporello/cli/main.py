@@ -27,11 +27,12 @@ COMMANDS = {
     "gc": "Delete what is older than you want to keep it; shows it first.",
     "grep": "Search every stored message, folded or not.",
     "hermes": "Use our engines inside of Hermes Agent.",
+    "import": "Read conversations of other programs, and exports, into the store.",
     "mcp": "Let MCP clients search and unfold a stored conversation.",
     "plugins": "Choose, list, create and check context engines.",
     "replay": "Drive context policies through transcripts: cost, what is kept, what is lost.",
     "serve": "Serve conversations over HTTP, to clients in any language.",
-    "sessions": "List, show, export, import and delete stored conversations.",
+    "sessions": "List, show, export and delete stored conversations.",
     "store": "Copy a store to another database, and bring its tables up to date.",
     "usage": "Say what was spent, and what folding and caching saved.",
     "verify": "Prove that nothing is lost.",
@@ -39,6 +40,7 @@ COMMANDS = {
     "worker": "Write summaries for the gateways on a store.",
     "wrap": "Run an agent behind a gateway of its own; says what it used and saved.",
 }
+FILES = {"import": "imports"}  # commands whose names cannot be those of a Python file
 
 
 class LazyCommands(click.Group):
@@ -52,7 +54,7 @@ class LazyCommands(click.Group):
         """Import one command."""
         if name not in COMMANDS:
             return None
-        command = import_module(f"leporello.cli.{name.replace('-', '_')}").command
+        command = import_module(f"leporello.cli.{FILES.get(name, name.replace('-', '_'))}").command
         assert isinstance(command, click.Command)  # noqa: S101 - a broken installation, not a user's mistake
         return command
 

@@ -1,4 +1,4 @@
-"""`leporello sessions`: the stored conversations, listed, shown, written out, read in and deleted."""
+"""`leporello sessions`: the stored conversations, listed, shown, written out and deleted."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from leporello.cli import branches
+from leporello.cli import branches, export_formats
 from leporello.cli.chat.kept_settings import forget
 from leporello.cli.format import counted, moment, on_one_line, print_json, timestamp, waiting, watched
 from leporello.cli.gc import PURGE_LATER
 from leporello.cli.private_file import new_private_file
-from leporello.cli.sessions_import import read_in
 from leporello.cli.store_options import again, conversation, json_option, opened, owner_option, store_option
 from leporello.config.home import home_folder
 from leporello.lcm.dag import flat_text
@@ -36,7 +35,7 @@ _LINE = 100
 
 @click.group(name="sessions")
 def command() -> None:
-    """List, show, export, import and delete stored conversations.
+    """List, show, export and delete stored conversations.
 
     Example: leporello sessions list
     """
@@ -101,22 +100,57 @@ def show(key: str, last: int, address: str | None, owner: str | None, as_json: b
 @click.option(
     "--bundle", is_flag=True, help="With times, hashes, other branches and what was replaced: all that is stored."
 )
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(export_formats.FORMATS),
+    help="As a provider's API takes it, or as a session log that `claude --resume` goes on with.",
+)
+@click.option("--window", is_flag=True, help="With --format: what the model sees now, folded, not every message.")
+@click.option(
+    "--project",
+    metavar="FOLDER",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    help="With --format claude-code: where to go on; the log is put where Claude Code looks for it.",
+)
 @store_option
 @owner_option
-def export(key: str, output: Path | None, bundle: bool, address: str | None, owner: str | None) -> None:
+def export(
+    key: str,
+    output: Path | None,
+    bundle: bool,
+    form: str | None,
+    window: bool,
+    project: Path | None,
+    address: str | None,
+    owner: str | None,
+) -> None:
     """Write every original message in order, one JSON line each, with all its fields as they came.
 
     System messages come first. When a host forgot the conversation and began it again under its name, what was said
     before stands before what was said since. With --bundle the lines hold what is needed to bring the conversation back
-    exactly as it was. `leporello sessions import` reads both. Secrets are not hidden.
+    exactly as it was. `leporello import` reads both. With --format the path of the head is written for other programs,
+    and repaired where they would refuse it. Secrets are not hidden.
 
     Example: leporello sessions export my-chat --output my-chat.jsonl
     """
+    if bundle and form:
+        raise click.UsageError("--bundle and --format contradict each other.")
+    if (window or project) and not form:
+        raise click.UsageError("--window and --project need --format.")
+    if project and form != "claude-code":
+        raise click.UsageError("--project is for --format claude-code.")
     with opened(address) as store:
         info = conversation(store, key, owner)
-        roots = branches.newest_of_roots(store, info)
-        total = info.messages + info.superseded if bundle else sum(branch.messages for branch in roots)
-        lines = store.export(info.key, owner=info.owner) if bundle else _messages(store, info, roots)
+        if form:
+            written = export_formats.written(store, info, form, window=window, project=project)
+            output = output or written.place
+            lines: Iterator[str] = iter(written.lines)
+            total = written.messages
+        else:
+            roots = branches.newest_of_roots(store, info)
+            total = info.messages + info.superseded if bundle else sum(branch.messages for branch in roots)
+            lines = store.export(info.key, owner=info.owner) if bundle else _messages(store, info, roots)
         if output is None:
             for line in lines:
                 click.echo(line)
@@ -125,37 +159,8 @@ def export(key: str, output: Path | None, bundle: bool, address: str | None, own
             for line in watched(lines, "exporting", total=total):
                 file.write(line + "\n")
     click.echo(f"wrote {counted(total, 'message')} to {output}", err=True)
-
-
-@command.command(name="import")
-@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--as", "name", metavar="ID", help="The conversation's name; of several, what to put before each.")
-@click.option("--keep-owners", is_flag=True, help="Every conversation stays that of the owner whom the file names.")
-@store_option
-@owner_option
-@json_option
-def import_command(
-    file: Path, name: str | None, keep_owners: bool, address: str | None, owner: str | None, as_json: bool
-) -> None:
-    """Read conversations from FILE: exports, one or several, or messages as JSON lines; - is the standard input.
-
-    Each is taken in completely or not at all, under its own name, or the file's. A conversation that has messages is
-    never written to; give the imported one another name with --as. One that has an owner is taken in only when
-    you say whose it shall be, with --owner or --keep-owners.
-
-    Example: leporello sessions import my-chat.jsonl --as my-old-chat
-    """
-    if keep_owners and owner is not None:
-        raise click.UsageError("--owner and --keep-owners contradict each other.")
-    infos: list[ConversationInfo] = []
-    try:
-        with opened(address, must_exist=False) as store, waiting(f"reading {file}"):
-            infos += read_in(store, file, name=name, owner=owner, keep_owners=keep_owners)
-    finally:  # what came before a mistake in the file is stored, and told
-        if as_json:
-            print_json([_described(info) for info in infos])
-        for info in infos if not as_json else ():
-            click.echo(f"imported {visible(info.key)}: {counted(info.messages, 'message')}")
+    if form and written.next_step:
+        click.echo(written.next_step, err=True)
 
 
 @command.command()

@@ -4,8 +4,8 @@
         print(transcript.name, transcript.format, len(transcript.messages))
 
 Read are OpenAI's and Anthropic's formats (JSON and JSON lines), logs of Claude Code with their sub-agents, session logs
-of Codex, exports of ChatGPT, trajectories of SWE-agent, and our own exports. Files are streamed: what is in memory is
-one conversation.
+of Codex, exports of ChatGPT, trajectories of SWE-agent, our own exports, and the databases of Hermes Agent, hermes-lcm
+and lossless-claw. Files are streamed: what is in memory is one conversation.
 """
 
 from leporello.transcripts.model import RecordedCompaction, Skipped, Transcript

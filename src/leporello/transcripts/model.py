@@ -26,7 +26,9 @@ class Transcript:
     """One conversation in OpenAI's format; `timestamp` of a message is when it was said, where the file knows it.
 
     Summaries that a program put in the place of messages are not among `messages` but in `compactions`. `parent` names
-    the conversation that a sub-agent worked for.
+    the conversation that a sub-agent worked for. `left_out` counts the records of a database that are no messages of
+    this conversation, by what they are: together with `messages`, without a system prompt that stands elsewhere in the
+    database, they are all of its records.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Transcript:
     model: str = ""
     parent: str = ""
     meta: dict[str, Any] = field(default_factory=dict)
+    left_out: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)

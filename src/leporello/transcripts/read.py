@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import TranscriptError
-from leporello.transcripts import chat, chatgpt, claude_code, codex, export
+from leporello.transcripts import chat, chatgpt, claude_code, codex, database, export
 from leporello.transcripts.model import OnSkip, Skipped
 from leporello.transcripts.records import Record, records
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from leporello.transcripts.model import Transcript
 
 _log = logging.getLogger("leporello")
-_ENDINGS = (".json", ".jsonl", ".ndjson", ".traj", ".jsonl.gz", ".json.gz", ".jsonl.zst")
+_ENDINGS = (".json", ".jsonl", ".ndjson", ".traj", ".jsonl.gz", ".json.gz", ".jsonl.zst", ".db", ".sqlite")
 _LOOKED_AT = 200  # values before a format must have been recognised
 _FORMATS = (export, claude_code, codex, chatgpt, chat)
 _EXPECTED = (
     "Known are OpenAI's and Anthropic's messages, logs of Claude Code and Codex, exports of ChatGPT, "
-    "trajectories of SWE-agent, and exports of leporello."
+    "trajectories of SWE-agent, exports of leporello, and databases of Hermes Agent, hermes-lcm and lossless-claw."
 )
 
 
@@ -57,6 +57,9 @@ def transcript_files(path: str | os.PathLike[str]) -> list[Path]:
 
 
 def _file(path: Path, on_skip: OnSkip) -> Iterator[Transcript]:
+    if database.is_database(path):
+        yield from database.read(path, on_skip)
+        return
     skipped: list[Skipped] = []
 
     def told(skip: Skipped) -> None:

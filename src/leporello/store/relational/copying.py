@@ -105,7 +105,7 @@ def _refuse_others(target: RelationalStore, known: set[tuple[Any, ...]]) -> None
         raise StoreError(
             f"it holds a conversation {other[2]!r} that is not from the store to copy.",
             place=target._db.place,
-            hint="Name an empty one; `leporello sessions export` and `import` add single conversations.",
+            hint="Name an empty one; `leporello sessions export` and `leporello import` add single conversations.",
         )
 
 

@@ -1,0 +1,83 @@
+"""Databases of other programs, read and never changed: which program wrote one is seen in its tables."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from leporello.errors import TranscriptError
+from leporello.transcripts import hermes_lcm, hermes_state, lossless_claw
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from leporello.transcripts.model import OnSkip, Transcript
+
+MAGIC = b"SQLite format 3\x00"
+_FORMATS = (hermes_state, hermes_lcm, lossless_claw)
+_EXPECTED = "Known are state.db of Hermes Agent, and the databases of hermes-lcm and lossless-claw."
+
+
+def is_database(path: Path) -> bool:
+    """Tell whether a file is a database of SQLite."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False
+
+
+def read(path: Path, on_skip: OnSkip) -> Iterator[Transcript]:
+    """Yield the conversations of a database as it is at this moment, also while its program writes to it."""
+    try:
+        with closing(_opened(path)) as connection:
+            columns = _columns(connection)
+            reader = next((each for each in _FORMATS if each.knows(columns)), None)
+            if reader is None:
+                raise TranscriptError("no known tables are in this database.", file=path, hint=_EXPECTED)
+            yield from reader.read(connection, columns, path, on_skip)
+    except sqlite3.Error as error:
+        raise TranscriptError(f"this database cannot be read ({error}).", file=path, hint=_EXPECTED) from error
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    """Open for reading; a database whose folder cannot be written to is read without its write-ahead log."""
+    address = f"file:{quote(str(path.resolve()))}?mode=ro"
+    try:
+        return _began(address)
+    except sqlite3.OperationalError:
+        return _began(f"{address}&immutable=1")
+
+
+def _began(address: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(address, uri=True, isolation_level=None)
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.text_factory = _text
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("BEGIN")
+        connection.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _text(data: bytes) -> str:
+    try:
+        return data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "replace")
+
+
+def _columns(connection: sqlite3.Connection) -> dict[str, set[str]]:
+    """Return the names of the columns of every table."""
+    tables = [row["name"] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    found: dict[str, set[str]] = {}
+    for table in tables:
+        rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))
+        found[table] = {row["name"] for row in rows}
+    return found
