@@ -47,7 +47,7 @@ def command(
     try:
         from leporello.adapters.mcp import Retrieval
     except ModuleNotFoundError as error:
-        raise MissingExtraError(f"the MCP server needs {error.name}: pip install 'leporello[mcp]'") from error
+        raise MissingExtraError.of("mcp", error, "the MCP server") from error
     with opened(address, must_exist=False) as store:
         if store.url == ":memory:":
             raise StoreError("a store in memory is empty in every new process.", place=store.url, hint="Name a file.")
