@@ -22,17 +22,19 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, Self
 
 from tests.fixtures.chat import Terminal
 from tests.pages.page import SHOWN, Block, Command, blocks, commands, missing, odd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 SERVES = re.compile(r"leporello (?:serve(?! --new-key)|view|mcp --http)\b|python -m leporello\.testing\.model_server")
 TALKS = re.compile(r"leporello chat(?: --[\w-]+(?: [\w-]+)?)*\s*(?:#.*)?$")
 PATIENCE = 300
+NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 SHELL = """\
 [ -e {state} ] && . {state}
 {command}
@@ -58,16 +60,19 @@ for line in sys.stdin:
 class Reader:
     """Somebody with an empty folder, a shell and a Python interpreter."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, python: str | Path = sys.executable, environ: Mapping[str, str] = NOTHING) -> None:
         self._folder = folder / "empty"
         self._state = folder / "exported"
         self._folder.mkdir(parents=True)
         (folder / "home").mkdir()
+        (folder / "home" / ".curlrc").write_text("fail-with-body\n")  # an error of HTTP is one of the command
         hidden = re.compile(r".*_API_KEY|LEPORELLO_.*|PYTEST_.*|COLUMNS|PIP_.*")
         self._environ = {name: value for name, value in os.environ.items() if not hidden.fullmatch(name)} | {
             "HOME": str(folder / "home"),
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{Path(python).parent}:{os.environ['PATH']}",
+            **environ,
         }
+        self._interpreter = [str(python), "-W", "error" if python == sys.executable else "default", "-c", INTERPRETER]
         self._servers: list[subprocess.Popen[str]] = []
         self._python: subprocess.Popen[str] | None = None
 
@@ -78,11 +83,11 @@ class Reader:
         for process in filter(None, [*self._servers, self._python]):
             process.kill()
 
-    def read(self, text: str) -> list[str]:
-        """Run the blocks of a page, and return what is wrong with it."""
+    def read(self, text: str, needs: str = "") -> list[str]:
+        """Run the blocks of a page that need what there is here, and return what is wrong with it."""
         wrong = odd(text)
         for block in blocks(text):
-            if not block.needs:
+            if block.needs == needs:
                 wrong += [f"line {block.line}: {problem}" for problem in self._run(block)]
         return wrong + self._stop()
 
@@ -174,7 +179,7 @@ class Reader:
     def _code(self, block: Block) -> list[str]:
         if self._python is None:
             self._python = subprocess.Popen(
-                [sys.executable, "-W", "error", "-c", INTERPRETER],
+                self._interpreter,
                 cwd=self._folder,
                 env=self._environ,
                 stdin=subprocess.PIPE,

@@ -14,11 +14,14 @@ if TYPE_CHECKING:
 
 NEEDED = {
     "the network": 11,
-    "a key": 2,
+    "a key": 3,
     "PostgreSQL": 3,
     "Hermes Agent": 2,
     "Codex": 1,
     "an agent": 1,
+    "LangChain": 1,
+    "the OpenAI Agents SDK": 1,
+    "data": 2,
 }
 """What is printed and not run: a page that gets one more changes this."""
 DEFECTS = {
@@ -32,6 +35,9 @@ DEFECTS = {
     "a language that nobody runs": "```ruby\nputs 1\n```",
     "a server that does not start": "```console\n$ leporello serve --demo --port nowhere\n```",
     "a server that says something else": "```console\n$ leporello serve --demo --port 0\nready\n```",
+    "a route that nobody serves": (
+        "```console\n$ leporello serve --demo --port 8765\n$ curl -s http://127.0.0.1:8765/v1/nothing\n```"
+    ),
     "a chat that does not begin": "```console\n$ leporello chat --engine nothing\n```",
 }
 
