@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from typing import TYPE_CHECKING
 
+import click
 import pytest
 from tests.pages.page import PAGES, ROOT, blocks, odd
 from tests.pages.reader import problems_of
+
+from leporello.cli.main import commands
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,6 +46,26 @@ DEFECTS = {
 }
 
 
+def unknown(text: str) -> list[str]:
+    """Return the commands within the lines of a page that there are not, or that lack an option."""
+    named = re.findall(r"`(leporello [a-z][^`\n]*)`", text)
+    return [command for command in named if _unknown(command.split()[1:])]
+
+
+def _unknown(words: list[str]) -> bool:
+    command: click.Command | None = commands
+    context = click.Context(commands)
+    options: set[str] = set()
+    for word in words:
+        if isinstance(command, click.Group) and not word.startswith("-"):
+            command = command.get_command(context, word)
+            if command is None:
+                return True
+        options |= {name for option in command.get_params(context) for name in option.opts} if command else set()
+    given = words[: words.index("--")] if "--" in words else words
+    return not {word.partition("=")[0] for word in given if word.startswith("--")} <= options
+
+
 def page_id(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
@@ -56,6 +80,16 @@ def test_what_is_not_run_is_counted() -> None:
     needed = Counter(block.needs for page in PAGES for block in blocks(page.read_text(encoding="utf-8")))
     del needed[""]
     assert needed == NEEDED
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.zh-CN.md", ROOT / "SECURITY.md"], ids=page_id)
+def test_a_command_within_a_line_is_one_that_there_is(page: Path) -> None:
+    assert unknown(page.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize("command", ["leporello chatter", "leporello grep x --nowhere", "leporello sessions ls"])
+def test_planted_a_command_that_there_is_not(command: str) -> None:
+    assert unknown(f"Type `{command}` or `leporello grep x --limit 3`.") == [command]
 
 
 @pytest.mark.slow
