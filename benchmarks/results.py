@@ -80,6 +80,6 @@ def markdown(told: dict[str, Any]) -> str:
     parts.append("\n".join(rows) + "\n")
     for name, one in told["benchmarks"].items():
         printed = one["printed"].strip()
-        body = printed if _TABLE.search(printed) else f"```\n{printed}\n```"
+        body = printed if _TABLE.search(printed) else f"```text\n{printed}\n```"
         parts.append(f"## {name}\n\n{one['shows'].capitalize()}.\n\n{body}\n")
     return "\n".join(parts)

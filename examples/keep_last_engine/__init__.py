@@ -9,7 +9,7 @@ from typing import Any
 
 from leporello import CompactionReport, ContextEngine
 from leporello.engine import normalise_usage
-from leporello.messages import Message, is_system, repair, role_of
+from leporello.messages import Message, leading_systems, repair, role_of
 from leporello.tokens import count_messages
 
 KEEP = 0.5  # of the threshold: what a compaction aims at
@@ -55,8 +55,8 @@ class KeepLastEngine(ContextEngine):
     ) -> list[Message]:
         """Keep the system prompt, the newest turn whatever it costs, and before it as many turns as fit."""
         valid = list(repair(messages).messages)
-        head = [message for message in valid if is_system(message)]
-        turns = _turns(valid[len(head) :])
+        first = leading_systems(valid)  # a system message that comes later belongs to its turn
+        head, turns = valid[:first], _turns(valid[first:])
         room = int(self.threshold_tokens * self.keep) - count_messages(head)
         kept: list[list[Message]] = []
         for turn in reversed(turns):

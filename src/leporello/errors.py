@@ -157,6 +157,11 @@ class QueryError(LeporelloError):
 class MissingExtraError(LeporelloError):
     """Something that is not installed is needed; the text says what, and how to install it."""
 
+    @classmethod
+    def of(cls, extra: str, missing: ModuleNotFoundError, what: str) -> MissingExtraError:
+        """Return the error for `what` that needs an extra; there is no release on the package index yet."""
+        return cls(f"{what} needs {missing.name}; in a checkout of Leporello: pip install '.[{extra}]'")
+
 
 class ToolError(LeporelloError):
     """A tool cannot do what was asked; the text is the answer to the model and says what is right."""

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.fixtures.environments import environment
+from tests.pages.reader import Reader
 
 from leporello.messages.types import text_of
 from leporello.testing.model_server import ModelServer, Step, Use
@@ -75,6 +76,17 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         requests = server.requests
     assert done.returncode == 0, done.stderr[-3_000:]
     return Seen(told=json.loads(done.stdout.splitlines()[-1]), requests=requests, read=model.read)
+
+
+@pytest.mark.parametrize(("needs", "name"), [("LangChain", "langchain"), ("the OpenAI Agents SDK", "openai-agents")])
+def test_the_code_of_the_page_runs_as_printed(needs: str, name: str, tmp_path: Path) -> None:
+    page = (PROGRAMS.parents[1] / "docs" / "how-to" / "frameworks.md").read_text("utf-8")
+    python = environment(name, *FRAMEWORKS[name]) / "bin" / "python"
+    with ModelServer() as server:
+        there = {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "any", "OPENAI_AGENTS_DISABLE_TRACING": "1"}
+        with Reader(tmp_path, python, there) as reader:
+            assert reader.read(page, needs) == []
+        assert "Fix the failing tests" in str(server.requests)
 
 
 def test_every_request_is_valid_and_fits(seen: Seen) -> None:

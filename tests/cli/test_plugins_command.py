@@ -247,7 +247,7 @@ def test_new_writes_an_engine_that_passes_its_own_check(terminal: Terminal) -> N
     folder = terminal.home.parent / "engines" / "my-engine"
     assert sorted(file.name for file in folder.iterdir()) == ["__init__.py", "plugin.yaml", "test_engine.py"]
     assert f"leporello plugins check {folder.relative_to(terminal.home.parent)}" in done.stdout
-    checked = terminal.run("check", "engines/my-engine", "--conversations", "2", "--json")
+    checked = terminal.run("check", "engines/my-engine", "--json")
     assert (checked.returncode, checked.stderr) == (0, "")
     report = json.loads(checked.stdout)
     assert report["ok"]
@@ -258,6 +258,7 @@ def test_new_writes_an_engine_that_passes_its_own_check(terminal: Terminal) -> N
 
 def test_new_without_a_path_writes_into_the_home_folder(terminal: Terminal) -> None:
     assert terminal.run("new", "my-engine").returncode == 0
+    assert terminal.home.stat().st_mode & 0o077 == 0, "other users cannot read what is kept there"
     assert terminal.run("use", "my-engine").returncode == 0
 
 

@@ -43,6 +43,14 @@ def test_the_later_place_wins(plugins: Plugins, tmp_path: Path) -> None:
     assert found(plugins={"paths": [str(mine.parent)]})["engine alpha"].path == mine
 
 
+def test_a_folder_that_is_in_two_places_is_one_engine(plugins: Plugins, tmp_path: Path) -> None:
+    """The test that `plugins new` writes names its own folder, which may be in the home folder, too."""
+    folder = plugins.engine("alpha")
+    assert found(plugins={"paths": [str(folder)]})["engine alpha"].shadows == ()
+    other = plugins.engine("alpha", parent=tmp_path / "other")
+    assert found(plugins={"paths": [str(other)]})["engine alpha"].shadows == (str(folder),)
+
+
 def test_installed_plugins_are_found_by_their_entry_point(
     plugins: Plugins, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

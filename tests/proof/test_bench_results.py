@@ -36,7 +36,7 @@ def test_the_page_says_which_bars_were_missed_and_keeps_tables(tmp_path: Path) -
     assert "| cost | what it costs | missed | 3 |" in page
     assert "| speed | how fast | met | 2 |" in page
     assert f"\n{TABLE}\n" in page
-    assert "```\n0.4 ms\n```" in page
+    assert "```text\n0.4 ms\n```" in page
 
 
 def test_the_page_tells_its_caveats(tmp_path: Path) -> None:

@@ -50,6 +50,6 @@ def test_postgresql_names_the_extra_and_shows_no_password(monkeypatch: pytest.Mo
     monkeypatch.setitem(sys.modules, "psycopg", None)
     for name in [name for name in sys.modules if name.startswith("leporello.store.postgres")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(StoreError, match=r"leporello\[postgres\]") as caught:
+    with pytest.raises(StoreError, match=r"\.\[postgres\]") as caught:
         open_store("postgresql://user:secret@host/db")
     assert "secret" not in str(caught.value)

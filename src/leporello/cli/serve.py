@@ -150,7 +150,7 @@ def _prepared() -> ModuleType:
     try:
         from leporello.gateway import server
     except ModuleNotFoundError as error:
-        raise MissingExtraError(f"the gateway needs {error.name}: pip install 'leporello[gateway]'") from error
+        raise MissingExtraError.of("gateway", error, "the gateway") from error
     logging.basicConfig(format="%(levelname)s %(name)s: %(message)s", level=logging.WARNING)
     blank_environment()
     deny_inspection()
@@ -163,7 +163,7 @@ def _demonstration(config: Config) -> Iterator[Config]:
     try:
         from leporello.gateway.demo import demonstration
     except ModuleNotFoundError as error:
-        raise MissingExtraError(f"--demo needs {error.name}: pip install 'leporello[gateway,testing]'") from error
+        raise MissingExtraError.of("gateway,testing", error, "--demo") from error
     with demonstration(config) as changed:
         yield changed
 

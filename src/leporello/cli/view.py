@@ -35,7 +35,7 @@ def command(port: int, no_browser: bool, demo: bool, address: str | None, owner:
         from leporello.view.access import Access
         from leporello.view.app import Pages, create_app
     except ModuleNotFoundError as error:
-        raise MissingExtraError(f"the page needs {error.name}: pip install 'leporello[view]'") from error
+        raise MissingExtraError.of("view", error, "the page") from error
     with ExitStack() as stack:
         store = stack.enter_context(_demonstration() if demo else opened(address))
         access = Access(keys=Keys({}), local=owner, tokens=True)

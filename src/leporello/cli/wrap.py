@@ -126,7 +126,7 @@ def _run(command_line: Sequence[str], config: Config, address: str | None) -> in
         from leporello.view.access import Access
         from leporello.view.app import Pages
     except ModuleNotFoundError as error:
-        raise MissingExtraError(f"the gateway needs {error.name}: pip install 'leporello[gateway]'") from error
+        raise MissingExtraError.of("gateway", error, "the gateway") from error
     install(first=True)
     name, started = agent_of(command_line) or Path(command_line[0]).name, time.time()
     with closing(open_store(address, home=config.home, url=config.store.url)) as store:

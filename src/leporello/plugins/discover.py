@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from leporello.config.engines import BUILT_IN, ENGINES, MANIFEST, SHIPPED, named_folders, plugin_folders
@@ -13,7 +14,6 @@ from leporello.plugins.manifest import Manifest, read_manifest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from importlib.metadata import EntryPoint
-    from pathlib import Path
 
     from leporello.config import Config
 
@@ -77,10 +77,14 @@ def discover(config: Config, registered: Iterable[Found] = ()) -> list[Found]:
 
 
 def engine_folders(config: Config) -> Iterator[Found]:
-    """Yield the engine folders, of two with one name the one that is used first."""
+    """Yield every engine folder once, of two with one name the one that is used first."""
+    seen: set[Path] = set()
     for place in reversed(places(config)):
-        if place.kind == "engine":
-            yield from _in_place(place, config)
+        for found in _in_place(place, config) if place.kind == "engine" else ():
+            folder = Path(found.place).resolve()
+            if folder not in seen:
+                seen.add(folder)
+                yield found
 
 
 def _used(engines: list[Found]) -> list[Found]:

@@ -53,7 +53,7 @@ def _postgres(where: str, clock: Callable[[], float]) -> Store:
         raise StoreError(
             "PostgreSQL needs the extra 'postgres', which this installation does not have.",
             place=_without_secrets(where),
-            hint="Install leporello[postgres], or use a SQLite file.",
+            hint="In a checkout of Leporello: pip install '.[postgres]'; or use a SQLite file.",
         ) from error
     return PostgresStore(where, clock=clock)
 

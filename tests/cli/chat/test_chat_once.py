@@ -142,4 +142,4 @@ def test_local_without_its_extra_says_what_to_install(
     done = leporello("chat", "--local", "Hello")
     assert done.code == 2
     assert f"--local needs {missing.replace('_', '-')}" in done.err
-    assert "pip install 'leporello[local]'" in done.err
+    assert "pip install '.[local]'" in done.err

@@ -73,13 +73,22 @@ def test_every_screen_of_the_page_comes_up(place: Place, halting: HaltingModel, 
     place.remember("long", 20)
     place.server.script("## Goal\nTo look at every part in detail.\n")
     with place.chat("--session", "long", lines=TALL) as chat:
+        chat.say("/context")
+        chat.wait_for("│ folds at 12,000 tokens")
         chat.say("/compress the details")
         chat.wait_for("❖ folded")
+        chat.say("/context")
+        chat.wait_until(lambda: chat.text().count("│ folds at 12,000 tokens") == 2)
         chat.say("/engine lcm")
         chat.wait_for("engine   lcm")
         screens += "\n" + chat.text()
+    place.forget("long")
+    with place.chat("--session", "new", lines=TALL) as chat:
+        chat.say("/resume")
+        chat.wait_for("Enter chooses")
+        screens += "\n" + chat.text()
     *shown, local = chat_page.screens
-    assert len(shown) == 7
+    assert len(shown) == 10
     assert chat_page.missing(shown, screens) == []
     assert "smollm2" in local[0], "the screen that the test with the local model looks at"
 

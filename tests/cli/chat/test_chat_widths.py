@@ -68,7 +68,10 @@ def test_a_dumb_terminal_gets_the_same_words(place: Place) -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 80, 160])
-def test_the_commands_fit_the_terminal(place: Place, columns: int) -> None:
+@pytest.mark.parametrize("colours", [True, False])
+def test_the_commands_fit_the_terminal(place: Place, columns: int, colours: bool) -> None:
+    if not colours:
+        place.environ["NO_COLOR"] = "1"
     place.server.script("The first answer.", "The second answer.")
     with place.chat("--session", "first", columns=columns, lines=80) as chat:
         chat.say("Please look at the harbour, its berths, and everything that was ever written about them")
@@ -78,7 +81,8 @@ def test_the_commands_fit_the_terminal(place: Place, columns: int) -> None:
         lines = chat.text().split("\n")
         bar = next(line for line in lines if line.count("·") > 30)
         assert len(bar) == min(columns - 1, 72) + 1, "the bar and the mark of the threshold"
-        shown = {line.split()[1]: int(line.split()[-3].replace(",", "")) for line in lines if line[:2] in ("█ ", "· ")}
+        parts = [line.split() for line in lines if line.endswith(" %") and line[1:3] == "  "]
+        shown = {words[1]: int(words[-3].replace(",", "")) for words in parts}
         assert list(shown) == ["system", "tools", "summaries", "masked", "tail", "free"]
         assert sum(shown.values()) == 400_000
         chat.say("/clear")
@@ -93,22 +97,61 @@ def test_the_commands_fit_the_terminal(place: Place, columns: int) -> None:
         chat.say("/pin")
         chat.wait_for("Please look at the harbour, its berths,")
         chat.wait_for("pinned: ")
+        assert bool(chat.colours()) == colours
         chat.say("quit")
         assert chat.exit_code() == 0
 
 
-@pytest.mark.parametrize("columns", [60, 160])
-def test_a_no_can_say_why(place: Place, columns: int) -> None:
-    place.server.script(Step(tool_calls=[Use(name="terminal", arguments={"command": "touch here"})]), "I see.")
-    with place.chat(columns=columns) as chat:
+@pytest.mark.parametrize("columns", [60, 80, 160])
+@pytest.mark.parametrize("colours", [True, False])
+def test_a_turn_that_acts_fits_the_terminal(place: Place, columns: int, colours: bool) -> None:
+    """A refusal with its reason, a file that is written and restored, a command with its live output, a fold."""
+    if not colours:
+        place.environ["NO_COLOR"] = "1"
+    (place.workspace / "app.py").write_text("old\n")
+    command = "echo begun; while ! test -e go; do sleep 0.05; done; echo ended"
+    place.configure(context_length=16_000)
+    place.remember("long", 20)
+    place.server.script(
+        Step(tool_calls=[Use(name="terminal", arguments={"command": "touch here"})]),
+        "I see.",
+        Step(tool_calls=[Use(name="write_file", arguments={"path": "app.py", "content": "new\n"})]),
+        Step(tool_calls=[Use(name="terminal", arguments={"command": command})]),
+        "Done.",
+        "## Goal\nTo look at every part in detail.\n",
+    )
+    with place.chat("--session", "long", columns=columns, lines=90) as chat:
         chat.say("Touch it")
         chat.wait_until(chat.asks)
         chat.type("t")
         chat.wait_for("Why not, or what instead?")
         chat.type("only look, do not touch\r")
         chat.wait_for("I see.")
+        assert text_of(place.sent()[-1]).endswith("They said: only look, do not touch")
+        chat.say("Write it, then run it")
+        for title in ("⚙ write app.py", "⚙ run: echo begun"):
+            chat.wait_for(title)
+            chat.wait_until(chat.asks)
+            chat.type("y")
+        chat.wait_until(lambda: "    begun\n" in chat.text(), "the output so far")
+        assert "    ended\n" not in chat.text()
+        (place.workspace / "go").touch()
+        chat.wait_for("Done.")
+        chat.say("/undo")
+        chat.wait_for("app.py was written in this turn")
+        chat.wait_for("commands ran in this turn; what they changed is not known, and stays")
+        chat.type("y")
+        chat.wait_for("app.py is as it was")
+        chat.say("/compress")
+        chat.wait_for("❖ folded")
+        chat.wait_for("left: a summary of")
+        for said in ("/cost", "/usage"):
+            chat.say(said)
+            chat.wait_for("altogether")
+            chat.wait_until(chat.listens)
+        assert bool(chat.colours()) == colours
+    assert (place.workspace / "app.py").read_text() == "old\n"
     assert not (place.workspace / "here").exists()
-    assert text_of(place.sent()[-1]).endswith("They said: only look, do not touch")
 
 
 def test_the_output_of_a_command_is_shown_while_it_runs(place: Place) -> None:
@@ -133,13 +176,14 @@ def test_of_a_long_output_the_beginning_and_the_end_stay(place: Place) -> None:
         assert "    1\n    2\n    3\n    … 35 more lines\n    39\n    40\n    [exit code 3]\n" in chat.text()
 
 
-def test_a_provider_that_cannot_be_reached_takes_one_line_and_has_a_remedy(place: Place) -> None:
+@pytest.mark.parametrize("columns", [60, 80, 160])
+def test_a_provider_that_cannot_be_reached_takes_one_line_and_has_a_remedy(place: Place, columns: int) -> None:
     address = "http://127.0.0.1:9/v1"
-    with place.chat("--base-url", address, columns=100) as chat:
+    with place.chat("--base-url", address, columns=columns) as chat:
         chat.say("Hello?")
         chat.wait_for("attempt 2 of 5, in")
         chat.wait_for("attempt 3 of 5, in")
-        said = [line for line in chat.text().split("\n") if "attempt" in line]
+        said = [line for line in chat.text().split("\n") if "· attempt" in line]
         assert len(said) == 1, "the line changes, it is not repeated"
         chat.type(chat.CTRL_C)
         chat.wait_for("interrupted")

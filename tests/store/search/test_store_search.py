@@ -85,9 +85,8 @@ def test_it_takes_every_filter_and_every_option_of_the_search() -> None:
     assert inspect.signature(SQLiteStore.search) == inspect.signature(Store.search)
 
 
-def test_the_page_names_every_argument_and_its_program_runs() -> None:
+def test_the_page_names_every_argument() -> None:
     page = PAGE.read_text(encoding="utf-8")
     assert {name for name in inspect.signature(Store.search).parameters if not re.search(rf"\b{name}\b", page)} <= {
         "self"
     }
-    exec(compile("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), str(PAGE), "exec"), {})  # noqa: S102 - our own page

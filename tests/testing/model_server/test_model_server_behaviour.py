@@ -293,7 +293,7 @@ def test_without_the_extra_it_says_what_to_install() -> None:
         "sys.exit(main([]))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
-    assert (done.returncode, "leporello[testing]" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
+    assert (done.returncode, "'.[testing]'" in done.stderr, "Traceback" in done.stderr) == (2, True, False)
 
 
 def test_only_this_machine_can_reach_it(shared: ModelServer) -> None:

@@ -36,7 +36,8 @@ def __getattr__(name: str) -> object:
         value: object = import_module("leporello.testing.model_server.server").ModelServer
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            f"the model server needs {error.name}: pip install 'leporello[testing]'", name=error.name
+            f"the model server needs {error.name}; in a checkout of Leporello: pip install '.[testing]'",
+            name=error.name,
         ) from error
     globals()[name] = value
     return value
