@@ -6,7 +6,6 @@ import gzip
 import json
 import os
 import re
-import resource
 import subprocess
 import sys
 from pathlib import Path
