@@ -6,6 +6,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 DATA ?=
+NAMES ?=
 SUDO := $(if $(filter 0,$(shell id -u)),,sudo)
 
 .DEFAULT_GOAL := help
@@ -44,8 +45,8 @@ test: check ## Everything: check, then all tests
 quick: $(VENV)/dev ## The tests that are not slow, in less than two minutes
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
 
-bench: $(VENV)/dev ## Figures; DATA=path also measures on real conversations
-	$(BIN)/python -m benchmarks $(if $(DATA),--data $(DATA))
+bench: $(VENV)/dev ## Figures; DATA=path also measures on real conversations, NAMES="search proof" some of them
+	$(BIN)/python -m benchmarks $(NAMES) $(if $(DATA),--data $(DATA))
 
 clients: $(VENV)/dev ## Install the agents people use, drive them through the gateway, and write their page
 	$(BIN)/python -m clients $(NAMES); status=$$?; $(BIN)/python -m docs.generate; exit $$status

@@ -55,7 +55,14 @@ BENCHMARKS = {
     "gateway_streams": Benchmark(shows="streamed conversations of real clients: none splits, none hangs"),
     "gateway_tenants": Benchmark(shows="what two keys notice of a hostile third, beside being alone"),
     "view": Benchmark(shows="the page at 1,000 and 100,000 messages"),
-    "proof": Benchmark(shows="cost, needed later and probes of engines and baselines", data=""),
+    "proof": Benchmark(
+        shows="cost, needed later and probes of engines, baselines and a plugin", data="", options=("--long",)
+    ),
+    "needed": Benchmark(
+        shows="what windows hold of what is needed later, at recorded compactions and turn by turn",
+        data="claude-code",
+        options=("--minutes", "5"),
+    ),
     "locomo": Benchmark(shows="natural-language recall, beside plain FTS5", data="locomo", needs_data=True),
     "locomo_left_out": Benchmark(
         shows="the same with weights chosen on the other conversations",

@@ -21,12 +21,16 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import sqlite3
 import time
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from itertools import product
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -195,13 +199,18 @@ def folded(conversation: Conversation) -> Callable[[str], list[Turn]]:
     def find(question: str) -> list[Turn]:
         found: list[Turn] = []
         arguments: dict[str, Any] = {"query": question, "limit": _DEPTH}
-        while len(found) < _DEPTH and arguments.get("cursor") != "":
+        while not _enough(found) and arguments.get("cursor") != "":
             answer = json.loads(engine.handle_tool_call("lcm_grep", arguments))
             found += [by_id[result["id"]] for result in answer["results"]]
             arguments["cursor"] = answer["cursor"] or ""
         return found
 
     return find
+
+
+def _enough(found: list[Turn]) -> bool:
+    """Tell whether everything that is measured is there, or as much as is looked at."""
+    return len(found) >= _DEPTH or (len(found) >= _HITS and len({turn.session for turn in found}) >= _SESSIONS)
 
 
 METHODS: dict[str, Callable[[Conversation], Callable[[str], list[Turn]]]] = {
@@ -254,15 +263,25 @@ def main(argv: list[str] | None = None) -> int:
 
 def left_out(talks: list[Conversation]) -> int:
     """Print what each conversation gets with the weights that are best for the others; tell if the bars are met."""
-    finds = {talk.name: read_once(talk) for talk in talks}
-    tallies = {weights: [weighed(talk, finds[talk.name], weights) for talk in talks] for weights in GRID}
-    found = best_of_others(tallies)
+    with ProcessPoolExecutor(os.cpu_count() or 1, mp_context=get_context("spawn")) as pool:
+        by_talk = list(pool.map(with_all_weights, talks))
+    found = best_of_others({weights: [tallies[weights] for tallies in by_talk] for weights in GRID})
     print(f"{'conversation':14} {'turns':>7} {'sessions':>9}")
     for name, tally in [*zip((talk.name for talk in talks), found, strict=True), ("total", added(*found))]:
         print(f"{name:14} {tally.row()[0]:7.3f} {tally.row()[1]:9.3f}")
     print(f"{'bar':14} {LEFT_OUT_BARS[0]:7.3f} {LEFT_OUT_BARS[1]:9.3f}")
     turns, sessions, _ = added(*found).row()
     return 0 if turns >= LEFT_OUT_BARS[0] and sessions >= LEFT_OUT_BARS[1] else 1
+
+
+def with_all_weights(talk: Conversation) -> dict[tuple[float, float, float], Tally]:
+    """Ask all questions of a conversation with every choice of weights; what depends on none is worked out once."""
+    find, read = read_once(talk), rank._read  # noqa: SLF001 - the ranking has no need of a memory
+    vars(rank).update(_read=cache(read))
+    try:
+        return {weights: weighed(talk, find, weights) for weights in GRID}
+    finally:
+        vars(rank).update(_read=read)
 
 
 def best_of_others(tallies: dict[Any, list[Tally]]) -> list[Tally]:

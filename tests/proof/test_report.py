@@ -97,6 +97,14 @@ def test_names_are_text_and_not_markup(opened: tuple[Page, list[str]]) -> None:
     assert "harbour <1>" in shown.inner_text("main")
 
 
+def test_what_was_found_is_told_in_words(opened: tuple[Page, list[str]], figures: Figures) -> None:
+    findings = [finding for engine in figures.as_dict()["engines"].values() for finding in engine["findings"]]
+    text = opened[0].text_content("main") or ""
+    assert any(": lost: " in finding for finding in findings)
+    assert all(finding in text for finding in findings)
+    assert "lost: what nobody wrote" not in text
+
+
 def contrast(one: str, other: str) -> float:
     """Return how much two colours differ, by the rule of the Web Content Accessibility Guidelines."""
 

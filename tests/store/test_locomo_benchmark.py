@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
+from benchmarks import locomo_vectors
+from benchmarks.linear_ranker import Example, learned, scores
 from benchmarks.locomo import Conversation, Question, Tally, Turn, best_of_others, read_once, stored, weighed
-from benchmarks.locomo_vectors import Talk, talk
+from benchmarks.locomo_vectors import Talk, gained, left_out, talk
 
 SAID = (
     ("Ann", "Where did you leave the keys of the boat?"),
@@ -79,6 +84,44 @@ class Rows(list[list[float]]):
 
 def test_vectors_move_a_hit_only_as_much_as_they_weigh() -> None:
     one: Talk = talk(TALK, Encoder())
-    assert one.find(1.0, 0.0)(QUESTIONS[2]) == stored(TALK)(QUESTIONS[2])
-    assert one.find(1.0, 0.0)(QUESTIONS[2])[0].id != "D1:1"
-    assert one.find(0.0, 1.0)(QUESTIONS[2])[0].id == "D1:1"
+    assert one.blended(1.0, 0.0)(QUESTIONS[2]) == stored(TALK)(QUESTIONS[2])
+    assert one.blended(1.0, 0.0)(QUESTIONS[2])[0].id != "D1:1"
+    assert one.blended(0.0, 1.0)(QUESTIONS[2])[0].id == "D1:1"
+
+
+def test_weights_are_learned_from_what_answers() -> None:
+    """Every question is answered by the message that has "table", whatever its words are."""
+    one: Talk = talk(TALK, Encoder(), windows=True)
+    weights = learned(one.examples(vectors=True))
+    found = one.find(lambda text: scores(weights, one.rows(text, vectors=True)))
+    assert [found(text)[0].id for text in QUESTIONS] == ["D1:1"] * 3
+    # Planted: a figure that says nothing about the answer has no weight.
+    idle = [Example(rows=[[0.0, 1.0], [1.0, 1.0]], right=[1]), Example(rows=[[1.0, 1.0], [0.0, 1.0]], right=[0])]
+    sure, nothing = learned(idle)
+    assert sure > 0.5
+    assert abs(nothing) < 0.1 * sure
+
+
+def test_learned_weights_are_reported_on_what_they_were_not_learned_from() -> None:
+    """In one conversation the message with "table" answers, in the other the first one: what one teaches misleads."""
+    one, other = talk(TALK, Encoder()), talk(TALK, Encoder())
+    first = tuple(replace(question, gold=frozenset({"D1:0"})) for question in TALK.questions)
+    other.conversation = replace(TALK, questions=first)
+    seen: list[list[float]] = []
+
+    def scored(weights: list[float], rows: list[list[float]]) -> list[float]:
+        seen.append(weights)
+        return scores(weights, rows)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(locomo_vectors, "scores", scored)
+        left_out([one, other], vectors=True)
+    assert seen[0] == learned(other.examples(vectors=True))
+    assert seen[-1] == learned(one.examples(vectors=True))
+    assert seen[0] != seen[-1]
+
+
+def test_a_gain_has_its_interval() -> None:
+    gain, low, high = gained([False] * 80 + [True] * 20, [True] * 100)
+    assert (gain, 70 < low < 80 < high < 90) == (80.0, True)
+    assert gained([True, False], [True, False]) == (0.0, 0.0, 0.0)

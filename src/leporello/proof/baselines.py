@@ -79,6 +79,7 @@ AT_EQUAL_TOKENS: Final[dict[str, Callable[[Sequence[Message], int], list[Message
     "mask": masked,
     "names": names,
     "names+words": names_and_words,
+    "names+shuffled words": names_and_shuffled_words,
     "mask+names": masked_and_names,
 }
 """The baselines that are asked what they would hold in as many tokens as an engine's window has."""
