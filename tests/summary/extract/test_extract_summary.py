@@ -242,16 +242,17 @@ def test_the_focus_decides_what_is_kept() -> None:
     assert "secret rotation happens every 90 days" in focussed
 
 
-def test_open_tasks_are_next_steps() -> None:
+def test_the_list_of_tasks_stands_in_one_line_by_state() -> None:
     todos = [
         {"content": "write docs", "status": "pending"},
         {"content": "fix bug", "status": "in_progress"},
         {"content": "set up", "status": "completed"},
     ]
     told = parse(extract_summary([user("go"), *used(1, "todo", {"todos": todos}, "ok")], budget_tokens=500))
-    assert "open task: write docs" in told.next_steps
-    assert "task under way: fix bug" in told.in_progress
-    assert "task done: set up" in told.done
+    assert "tasks under way: fix bug | open: write docs | done: set up" in told.in_progress
+    finished = [{**todo, "status": "completed"} for todo in todos]
+    told = parse(extract_summary([user("go"), *used(1, "todo", {"todos": finished}, "ok")], budget_tokens=500))
+    assert "tasks done: write docs; fix bug; set up" in told.done
 
 
 def test_a_call_without_a_result_is_in_progress() -> None:

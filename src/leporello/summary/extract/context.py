@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from leporello.summary.artifacts.files import endings
 from leporello.summary.extract.salient_names import Names
 from leporello.summary.template import Sections, file_line
-from leporello.summary.template.file_lines import times
+from leporello.summary.template.file_lines import ABOUT_WORDS, READ_IN_PART, times
 from leporello.summary.template.shape import name_line
 from leporello.summary.template.update import not_renewed
 
@@ -66,9 +66,10 @@ def exact_sections(
     of_files, others = names.under([trace.text for trace in files], said, read)
     spoken = {word for trace in values if _told(trace) for word in trace.text.split()}
     named = {name: words for name in reversed(others) if name not in spoken and (words := names.beside(name))}
+    in_part = {result.about for turn in turns for result in turn.results if result.about and result.call_id}
     known = {*named, *(name for found in of_files.values() for name in found)}
     return Sections(
-        files=tuple(_file_line(trace, of_files.get(trace.text, ()), names) for trace in files),
+        files=tuple(_file_line(trace, of_files.get(trace.text, ()), names, is_part=trace.text in in_part) for trace in files),
         critical=(
             *(name_line(name, words) for name, words in named.items()),
             *_value_lines(trace for trace in values if trace.text not in known),
@@ -77,11 +78,15 @@ def exact_sections(
     )
 
 
-def _file_line(trace: FileTrace, inside: Sequence[str], names: Names) -> str:
+def _file_line(trace: FileTrace, inside: Sequence[str], names: Names, *, is_part: bool) -> str:
     """Write a file with its names and what happened to it; one that was only named, with words beside it."""
-    note = ", ".join([*names.in_line_of(trace.text, inside), *_what_happened(trace)])
-    words = () if note else names.beside(trace.text)
-    return name_line(trace.text, words) if words else file_line(trace.text, note)
+    told, happened = names.in_line_of(trace.text, inside), _what_happened(trace)
+    if not told and not happened and not is_part:
+        return name_line(trace.text, words) if (words := names.beside(trace.text)) else trace.text
+    happened = happened or ([READ_IN_PART] if is_part else [])
+    words = names.words_for(trace.text, inside)
+    about = [ABOUT_WORDS + " ".join(words)] if words else []
+    return file_line(trace.text, ", ".join([*told, *about, *happened]))
 
 
 def _files(artifacts: Artifacts, said: Collection[str]) -> list[FileTrace]:

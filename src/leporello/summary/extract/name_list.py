@@ -9,12 +9,13 @@ Those that user or assistant used come first, then those that only stood in outp
 from __future__ import annotations
 
 import re
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from leporello.messages import text_of, tool_calls_of
 from leporello.redact import EMPTY, redact
 from leporello.summary.artifacts.reading import read_turns
-from leporello.summary.extract.salient_names import Names, names_in, texts_in
+from leporello.summary.extract.salient_names import WORDS_BESIDE, Names, names_in, texts_in, words_in
 from leporello.summary.outline import in_full_from
 from leporello.summary.template import file_line, parse
 from leporello.summary.template.file_lines import read_note, split_file_line
@@ -22,7 +23,7 @@ from leporello.summary.template.shape import HEADINGS, name_in, name_line, split
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from leporello.messages import Message
     from leporello.redact import Redacted, RedactedMessage
@@ -39,11 +40,11 @@ on average until the next fold, and not as the fold leaves it."""
 _HEADING: Final = "## Names"
 _LIST = re.compile(rf"(?:^|\n\n){_HEADING}\n(?:- .+(?:\n|$))+")
 _NAMED_LINE = re.compile(r"- (?P<names>\S+(?:, \S+)*) \((?P<words>[^()]+)\)")
-_SEEN: Final = "seen: "
-_FILE_LINE = re.compile(rf"- (?P<file>.+?) — (?P<used>.*?)(?:; )?(?:{_SEEN}(?P<read>.*))?")
+_READ: Final = "read: "
+_FILE_LINE = re.compile(rf"- (?P<file>.+?) — (?P<used>.*?)(?:; )?(?:{_READ}(?P<read>.*))?")
 _OF_FILES = frozenset({_HEADING, HEADINGS["files"]})
 _LINE_BREAK = 1
-_MOST_PER_LINE = 20  # names beside the same words
+_MOST_PER_LINE, _LONGEST_LINE = 20, 800  # names and characters beside the same words
 
 
 def without_names(text: str) -> str:
@@ -96,7 +97,7 @@ def name_list(
         return EMPTY
     names = Names(list(read_turns(leaving, in_full_from(leaving))), logs=False)
     _recall(names, earlier)
-    shown = _names_in_window(window)
+    shown = _shown(names, window)
     chosen: dict[str, str] = {}
     groups: set[frozenset[str]] = set()
     for name in names.ranked():
@@ -105,7 +106,7 @@ def name_list(
         if not home and not words:
             continue
         if home:
-            line = f", {name}" if home in chosen.values() else f"- {home} — {name}; {_SEEN}"
+            line = f", {name}" if home in chosen.values() else f"- {home} — {name}; {_READ}"
         else:
             line = f", {name}" if frozenset(words) in groups else f"- {name_line(name, words)}"
             groups.add(frozenset(words))
@@ -126,23 +127,32 @@ def _listed(names: Names, homes: dict[str, str]) -> str:
         files.setdefault(home, []).append(name)
     groups: dict[frozenset[str], list[str]] = {}
     for name in files.pop("", []):
+        if name in files:
+            continue
         groups.setdefault(frozenset(names.beside(name)), []).append(name)
     lines = [_file_line(path, names, inside) for path, inside in files.items()]
     for inside in groups.values():
         words = names.beside(inside[0])
-        lines += [
-            name_line(", ".join(inside[at : at + _MOST_PER_LINE]), words)
-            for at in range(0, len(inside), _MOST_PER_LINE)
-        ]
+        lines += [name_line(", ".join(some), words) for some in _in_lines(inside)]
     return "\n".join([_HEADING, *(f"- {line}" for line in lines)])
+
+
+def _in_lines(names: Iterable[str]) -> list[list[str]]:
+    """Divide names into lines that can be read."""
+    lines: list[list[str]] = []
+    for name in names:
+        if not lines or len(lines[-1]) == _MOST_PER_LINE or sum(map(len, lines[-1])) + len(name) > _LONGEST_LINE:
+            lines.append([])
+        lines[-1].append(name)
+    return lines
 
 
 def _file_line(path: str, names: Names, inside: list[str]) -> str:
     """Write the names of a file, the used ones before those that were only read."""
     used = [name for name in inside if names.is_used(name)]
     told = names.in_line_of(path, [*used, *(name for name in inside if not names.is_used(name))])
-    said, seen = ", ".join(told[: len(used)]), ", ".join(told[len(used) :])
-    return file_line(path, "; ".join(filter(None, [said, _SEEN + seen if seen else ""])))
+    said, read = ", ".join(told[: len(used)]), ", ".join(told[len(used) :])
+    return file_line(path, "; ".join(filter(None, [said, _READ + read if read else ""])))
 
 
 def _recall(names: Names, earlier: str) -> None:
@@ -155,6 +165,7 @@ def _recall(names: Names, earlier: str) -> None:
             for name in match["names"].split(", "):
                 names.recall(name, 1.0, words=match["words"].split(", "))
         elif heading in _OF_FILES and (match := _FILE_LINE.fullmatch(line)):
+            names.recall(match["file"], 1.0, words=_beside_file(match["used"]))
             for is_used, group in ((True, match["used"]), (False, match["read"] or "")):
                 for place, clause in enumerate(read_note(group).said):
                     name, words = split_name(clause)
@@ -162,10 +173,21 @@ def _recall(names: Names, earlier: str) -> None:
                         names.recall(name, 1 / (1 + place), is_used=is_used, file=match["file"], words=words)
 
 
-def _names_in_window(window: Iterable[Message]) -> set[str]:
-    found: set[str] = set()
+def _beside_file(note: str) -> list[str]:
+    """Return what the line of a file says about it: what happened to it, names, words."""
+    said, happened = read_note(note)
+    told = [[name] if names_in(name := split_name(clause)[0]) == {name} else words_in(clause) for clause in said]
+    return [*happened, *chain.from_iterable(told)][:WORDS_BESIDE]
+
+
+def _shown(names: Names, window: Iterable[Message]) -> set[str]:
+    """Return the names that a window tells: they stand in a line or call beside what they stood beside before."""
+    return {name for unit in _units(window) for name in names_in(unit) if names.is_told(name, unit)}
+
+
+def _units(window: Iterable[Message]) -> Iterator[str]:
+    """Yield the lines of a window, and each of its calls."""
     for message in window:
-        found |= names_in(text_of(message))
+        yield from text_of(message).splitlines()
         for call in tool_calls_of(message):
-            found |= names_in("\n".join(texts_in(call.arguments)) or call.raw)
-    return found
+            yield "\n".join([call.name, *texts_in(call.arguments)]) if call.arguments else call.raw

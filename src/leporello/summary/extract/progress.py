@@ -25,6 +25,7 @@ _LOOKS = re.compile(
     r"|task_?(?:create|get|list|output|update))\w*\(",
     re.IGNORECASE,
 )
+_STATES = {"in_progress": "under way", "blocked": "blocked", "pending": "open", "done": "done"}
 _CHANGED = ("written", "created", "deleted", "moved")
 _PLAN = re.compile(
     r"\b(?:next(?:,| step)|i'll|i will|let me|let's|now (?:i|let)|then i|we (?:need|should)|i need to|remaining"
@@ -58,13 +59,13 @@ def done(story: Story, artifacts: Artifacts) -> list[str]:
         *told[:-_AFTER_CHANGES],
         *changed,
         *told[-_AFTER_CHANGES:],
-        *(f"task done: {task}" for task in story.tasks.get("done", ())),
+        *([] if _is_work_left(story) else _task_list(story)),
     ]
 
 
 def in_progress(story: Story) -> list[str]:
     """Say what was under way when the turns ended."""
-    lines = [f"task under way: {task}" for task in story.tasks.get("in_progress", ())]
+    lines = _task_list(story) if _is_work_left(story) else []
     lines += [f"called, no result yet: `{call_text(call)}`" for call in story.open_calls[-_STEPS:]]
     if story.unanswered and story.exchanges[-1].acted:
         lines.append(f"working on {quoted(story.unanswered, _ANSWER)}")
@@ -82,18 +83,27 @@ def blocked(story: Story, artifacts: Artifacts) -> list[str]:
         elif _is_stuck(trace) and program not in succeeded and len(lines) < _STUCK_COMMANDS:
             lines.append(_report(trace))
     said = [sentence for text in story.last_words for sentence in _sentences(text, _STUCK)]
-    return [*(f"task blocked: {task}" for task in story.tasks.get("blocked", ())), *reversed(lines), *said[-2:]]
+    return [*reversed(lines), *said[-2:]]
 
 
 def next_steps(story: Story, artifacts: Artifacts) -> list[str]:
-    """Say what was planned: the open tasks, the latest plan, and a request that is not answered yet."""
-    lines = [f"open task: {task}" for task in story.tasks.get("pending", ())]
+    """Say what was planned: the latest plan, and a request that is not answered yet."""
     decided = {trace.text for trace in artifacts.decisions}
     plans = [plan for text in story.last_words[-2:] for plan in _sentences(text, _PLAN) if plan not in decided]
-    lines += [f"the assistant planned: {sentence}" for sentence in plans[-_STEPS:]]
+    lines = [f"the assistant planned: {sentence}" for sentence in plans[-_STEPS:]]
     if story.unanswered:
         lines.append(f"the newest request of these turns was not answered yet: {quoted(story.unanswered, _ANSWER)}")
     return lines
+
+
+def _task_list(story: Story) -> list[str]:
+    """Write the list of tasks as it stood last, in one line as it was written in one call."""
+    states = (f"{label}: {'; '.join(story.tasks[state])}" for state, label in _STATES.items() if story.tasks.get(state))
+    return [f"tasks {told}"] if (told := " | ".join(states)) else []
+
+
+def _is_work_left(story: Story) -> bool:
+    return any(tasks for state, tasks in story.tasks.items() if state != "done")
 
 
 def _answer(exchange: QuestionAnswer) -> str:

@@ -30,6 +30,7 @@ _RECENT = 4.0  # the weight of a name in the newest turn; in the oldest it is 1
 _SAID, _IN_BULK, _READ = 1.0, 0.1, 0.0  # a long text, pasted or written, names much besides what the work is about
 _LONGEST, _LONGEST_LISTING, _LONGEST_UNIT = 40_000, 8_000, 2_000
 _ENOUGH_WORDS = 2
+_NEAR = 16  # names on either side in a line: what stands further away stands beside nothing
 _MOST_TEXTS, _MOST_LINES = 3, 4  # the newest texts that hold a name, and lines of each, that tell what it is about
 _MOST_FILES, _MOST_NAMES = 5, 40  # in one unit; more of them are a listing, and nothing that belongs together
 
@@ -105,6 +106,8 @@ class Names:
         self._known: dict[str, str] = {}
         self._texts: dict[str, deque[str]] = defaultdict(lambda: deque(maxlen=_MOST_TEXTS))
         self._used_with: set[tuple[str, str]] = set()
+        self._all_beside: dict[str, set[str]] = {}
+        self._tools: set[str] = set()
         newest = max((turn.at for turn in turns), default=0) or 1
         for passage in _passages(turns):
             if passage.is_log and not logs:
@@ -129,6 +132,14 @@ class Names:
         """Tell whether a name was said or handed to a tool."""
         return name in self._said
 
+    def is_told(self, name: str, unit: str) -> bool:
+        """Tell whether a line or call shows a name beside two things that it stood beside, or its file."""
+        if any(file in unit for file in self._files.get(name, ())):
+            return True
+        known = self._known_beside(name)
+        beside = _words_of(unit.replace(name, " ")) | names_in(unit)
+        return len(known & beside) >= min(_ENOUGH_WORDS, len(known))
+
     def home(self, name: str) -> str:
         """Return the file that a name was used with most often, or ""; a path stands for itself."""
         return "" if is_path(name) else next(iter(self._homes(name, self._all_files)), "")
@@ -144,8 +155,20 @@ class Names:
 
     def beside(self, name: str) -> list[str]:
         """Return the words that stood beside a name most often."""
+        return self._by_count(name)[:WORDS_BESIDE]
+
+    def _by_count(self, name: str) -> list[str]:
         found = self._beside.get(name, Counter())
-        return sorted(found.keys() - {name}, key=lambda word: (-found[word], word))[:WORDS_BESIDE]
+        return sorted(found.keys() - {name}, key=lambda word: (-found[word], word))
+
+    def words_for(self, path: str, inside: Sequence[str]) -> list[str]:
+        """Return words for a path whose line has these names and what happened to it: none beside two names.
+
+        The names of tools are no such words: what happened tells them.
+        """
+        if len(inside) >= _ENOUGH_WORDS:
+            return []
+        return [word for word in self._by_count(path) if word not in self._tools and word not in inside][:WORDS_BESIDE]
 
     def in_line_of(self, path: str, names: Iterable[str]) -> list[str]:
         """Return names as they stand in the line of a file: each beside two words of a line that it came from.
@@ -154,17 +177,24 @@ class Names:
         the file, the words are added to it.
         """
         names = list(names)
-        held = Counter(word for text in (path, *names) for word in _words_of(text))
+        words_of = [_words_of(name) for name in names]
+        of_path = _words_of(path)
         told: list[str] = []
-        for name in names:
+        for at, name in enumerate(names):
             known = () if (name, path) in self._used_with else self._around(name)
-            own = _words_of(name)
-            missing = [word for word in known if held[word] <= (word in own)]
+            near = words_of[max(0, at - _NEAR) : at] + words_of[at + 1 : at + 1 + _NEAR]
+            held = of_path.union(*near)
+            missing = [word for word in known if word not in held]
             lacking = min(_ENOUGH_WORDS, len(known)) - (len(known) - len(missing))
             words = missing[: max(0, lacking)]
-            held.update(words)
+            words_of[at] = words_of[at].union(words)
             told.append(name_in_line(name, words))
         return told
+
+    def _known_beside(self, name: str) -> set[str]:
+        if name not in self._all_beside:
+            self._all_beside[name] = {*self._beside.get(name, ()), *self._around(name)} - {name}
+        return self._all_beside[name]
 
     def _around(self, name: str) -> list[str]:
         """Return the words of the lines that a name stood in, the most frequent first."""
@@ -214,6 +244,7 @@ class Names:
     def _count(self, passage: _Passage, recency: float) -> None:
         salience = self._said if passage.weight else self._read
         weight = (passage.weight or 1.0) * recency
+        self._tools.update(words_in(passage.tool))
         for unit, about in passage.units():
             found = self._names(unit)
             if not passage.weight:
@@ -261,8 +292,13 @@ def _lines_with(text: str, name: str) -> Iterator[str]:
         yield text[start:stop]
 
 
+def words_in(text: str) -> list[str]:
+    """Return the words of a text that say what it is about, in their order."""
+    return [word for word in map(str.lower, _WORD.findall(text)) if word not in _COMMON]
+
+
 def _words_of(text: str) -> set[str]:
-    return {word for word in map(str.lower, _WORD.findall(text)) if word not in _COMMON}
+    return set(words_in(text))
 
 
 def _parts(line: str) -> Iterator[str]:

@@ -6,7 +6,11 @@ import re
 from typing import NamedTuple
 
 _FILE_NOTE = re.compile(r"`? (?:—|–|-) |`?: |`? (?=\()")
-_ACTION = re.compile(r"(created|written|deleted|moved|run|read|listed|searched|in errors)(?: (\d+)×)?$")
+_ACTION = re.compile(r"(created|written|deleted|moved|run|read in part|read|listed|searched|in errors)(?: (\d+)×)?$")
+
+READ_IN_PART = "read in part"
+ABOUT_WORDS = "about "
+"""What stands before words that stood beside a path, where its line has no names that did."""
 
 
 class FileNote(NamedTuple):
