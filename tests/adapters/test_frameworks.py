@@ -25,6 +25,7 @@ PROGRAMS = Path(__file__).parents[2] / "clients" / "programs"
 FRAMEWORKS = {
     "langchain": ("langchain>=1", "langchain-openai"),
     "openai-agents": ("openai-agents>=0.24",),
+    "pydantic-ai": ("pydantic-ai-slim[openai]>=2.66",),
 }
 TURNS = 200 if os.environ.get("LEPORELLO_SOAK") else 60
 WINDOW = 12_000
