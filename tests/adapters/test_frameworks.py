@@ -26,7 +26,11 @@ PROGRAMS = Path(__file__).parents[2] / "clients" / "programs"
 FRAMEWORKS = {
     "langchain": ("langchain>=1", "langchain-openai"),
     "openai-agents": ("openai-agents>=0.24",),
+    "litellm": ("litellm[mcp]>=1.106",),
+    "pydantic-ai": ("pydantic-ai-slim[openai]>=2.66",),
 }
+SETTINGS = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+"""Variables that keep a framework from asking the network for something."""
 TURNS = 200 if os.environ.get("LEPORELLO_SOAK") else 60
 WINDOW = 12_000
 QUESTION = "Where does the spare lamp hang?"
@@ -69,7 +73,11 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     python = environment(name, *FRAMEWORKS[name]) / "bin" / "python"
     program = PROGRAMS / f"{name.replace('-', '_')}_folding.py"
     folder, model = tmp_path_factory.mktemp(name), Model()
-    variables = {"PATH": os.environ["PATH"], "HOME": str(folder), "LEPORELLO_HOME": str(folder / "leporello")}
+    variables = {
+        "PATH": os.environ["PATH"],
+        "HOME": str(folder),
+        "LEPORELLO_HOME": str(folder / "leporello"),
+    } | SETTINGS
     with ModelServer(then=model, window=WINDOW) as server:
         arguments: list[str | Path] = [python, program, server.openai_url, folder / "store.db", str(TURNS)]
         done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=500, check=False)

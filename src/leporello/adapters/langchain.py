@@ -17,7 +17,7 @@ from langchain_core.tools import StructuredTool  # type: ignore[import-not-found
 from langchain_core.utils.function_calling import convert_to_openai_tool  # type: ignore[import-not-found]
 from langgraph.config import get_config  # type: ignore[import-not-found]
 
-from leporello.adapters.history import HistorySession
+from leporello.adapters.history import HistorySession, NamedHistories, usage_of
 from leporello.lcm.tools import SCHEMAS
 
 if TYPE_CHECKING:
@@ -38,18 +38,16 @@ class FoldingMiddleware(AgentMiddleware):  # type: ignore[misc] # LangChain is n
 
     def __init__(self, open_session: Callable[[str], Session], *, recall: bool = True) -> None:
         super().__init__()
-        self._open = open_session
-        self._threads: dict[str, HistorySession] = {}
+        self._threads = NamedHistories(open_session)
         self.tools = [_recall_tool(schema) for schema in SCHEMAS] if recall else []
 
     def session(self, thread: str = DEFAULT_THREAD) -> Session:
         """Return the session of a thread: what it used and cost, its engine, its branches."""
-        return self._of(thread).session
+        return self._threads[thread].session
 
     def close(self) -> None:
         """Close the sessions."""
-        while self._threads:
-            self._threads.popitem()[1].session.close()
+        self._threads.close()
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Send the folded messages; once more if they are still too long for the provider."""
@@ -83,11 +81,9 @@ class FoldingMiddleware(AgentMiddleware):  # type: ignore[misc] # LangChain is n
 
     def _folded(self, request: Any) -> Any:
         here = self._here()
-        system = request.system_message
-        if system is not None and not here.session.window:
-            here.session.add(_openai([system])[0])
+        system = "" if request.system_message is None else request.system_message.text
         tools = [convert_to_openai_tool(tool) for tool in request.tools if tool not in self.tools]
-        sent = here.request(_openai(request.messages), tools)
+        sent = here.request(_openai(request.messages), tools, system)
         messages = [
             convert_to_messages([message])[0] if place is None else request.messages[place] for message, place in sent
         ]
@@ -105,12 +101,7 @@ class FoldingMiddleware(AgentMiddleware):  # type: ignore[misc] # LangChain is n
 
     def _here(self) -> HistorySession:
         """Return the session of the thread that is running."""
-        return self._of(str(get_config().get("configurable", {}).get("thread_id") or DEFAULT_THREAD))
-
-    def _of(self, thread: str) -> HistorySession:
-        if thread not in self._threads:
-            self._threads[thread] = HistorySession(self._open(thread))
-        return self._threads[thread]
+        return self._threads[str(get_config().get("configurable", {}).get("thread_id") or DEFAULT_THREAD)]
 
 
 def _recall_tool(schema: dict[str, Any]) -> Any:
@@ -129,10 +120,7 @@ def _openai(messages: Sequence[Any]) -> list[Message]:
 def _usage(usage: Any) -> dict[str, Any] | None:
     if not usage:
         return None
-    cached = (usage.get("input_token_details") or {}).get("cache_read", 0)
-    return {
-        "prompt_tokens": usage["input_tokens"],
-        "completion_tokens": usage["output_tokens"],
-        "total_tokens": usage["total_tokens"],
-        "prompt_tokens_details": {"cached_tokens": cached},
-    }
+    cache = usage.get("input_token_details") or {}
+    return usage_of(
+        usage["input_tokens"], usage["output_tokens"], cache.get("cache_read", 0), cache.get("cache_creation", 0)
+    )

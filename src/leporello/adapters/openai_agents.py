@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from agents import FunctionTool, RunConfig, RunHooks  # type: ignore[import-not-found]
 from agents.run import CallModelData, ModelInputData  # type: ignore[import-not-found]
 
-from leporello.adapters.history import HistorySession
+from leporello.adapters.history import HistorySession, usage_of
 from leporello.lcm.tools import SCHEMAS
 from leporello.messages.responses import items_of, messages_of
 
@@ -44,9 +44,7 @@ class Folding:
 
     def _folded(self, items: list[Any], instructions: str) -> list[Any]:
         messages = messages_of(items)
-        if instructions and not self.session.window:
-            self.session.add({"role": "system", "content": instructions})
-        sent = self._history.request(messages, [])
+        sent = self._history.request(messages, [], instructions)
         return items_of([message if place is None else messages[place] for message, place in sent])
 
     def _recall_tool(self, schema: dict[str, Any]) -> FunctionTool:
@@ -76,11 +74,4 @@ class _Hooks(RunHooks):  # type: ignore[misc] # the SDK is not installed where t
 
 
 def _usage(usage: Any) -> dict[str, Any] | None:
-    if not usage.total_tokens:
-        return None
-    return {
-        "prompt_tokens": usage.input_tokens,
-        "completion_tokens": usage.output_tokens,
-        "total_tokens": usage.total_tokens,
-        "prompt_tokens_details": {"cached_tokens": usage.input_tokens_details.cached_tokens or 0},
-    }
+    return usage_of(usage.input_tokens, usage.output_tokens, usage.input_tokens_details.cached_tokens or 0)
