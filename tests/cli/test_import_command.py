@@ -152,7 +152,7 @@ def test_parts_and_thinking_come_in_and_a_conversation_can_be_gone_on_with(
     with closing(open_store(tmp_path / "s.db")) as store:
         assert store.info("s1").meta["imported"]["format"] == "hermes"  # type: ignore[union-attr]
         assert next(row.time for row in store.messages("s1")) > START
-    assert violations(messages, "openai") == []  # type: ignore[arg-type]
+    assert violations(messages, "openai") == []
 
 
 def test_what_was_said_since_is_added(leporello: Leporello, tmp_path: Path, hermes: HermesState) -> None:

@@ -172,7 +172,7 @@ class Reader:
                 os.killpg(server.pid, signal.SIGINT)
             told = server.communicate(timeout=PATIENCE)[0]
             if server.returncode:
-                problems.append(f"{server.args}: exit code {server.returncode}\n{told}")
+                problems.append(f"{server.args!r}: exit code {server.returncode}\n{told}")
         self._servers = []
         return problems
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from litellm.integrations.custom_logger import CustomLogger  # type: ignore[import-not-found]
 
@@ -86,7 +86,7 @@ class FoldingCallback(CustomLogger):  # type: ignore[misc] # LiteLLM is not inst
         return self._conversations[str(name)] if name and is_chat else None
 
     def _folded(self, history: HistorySession, kwargs: dict[str, Any]) -> list[Any]:
-        given = kwargs["messages"]
+        given: list[Any] = kwargs["messages"]
         messages = [_openai(one) for one in given]
         head = len(list(takewhile(is_system, messages)))
         system = "\n\n".join(map(text_of, messages[:head]))
@@ -97,8 +97,7 @@ class FoldingCallback(CustomLogger):  # type: ignore[misc] # LiteLLM is not inst
 
 def _openai(message: Any) -> Message:
     """Return a message as a dict: callers append the objects that LiteLLM returns, too."""
-    read: Message = message if isinstance(message, dict) else message.model_dump(exclude_none=True)
-    return read
+    return cast("Message", message if isinstance(message, dict) else message.model_dump(exclude_none=True))
 
 
 def _usage(usage: Any) -> dict[str, Any] | None:

@@ -69,7 +69,9 @@ def exact_sections(
     in_part = {result.about for turn in turns for result in turn.results if result.about and result.call_id}
     known = {*named, *(name for found in of_files.values() for name in found)}
     return Sections(
-        files=tuple(_file_line(trace, of_files.get(trace.text, ()), names, is_part=trace.text in in_part) for trace in files),
+        files=tuple(
+            _file_line(trace, of_files.get(trace.text, ()), names, is_part=trace.text in in_part) for trace in files
+        ),
         critical=(
             *(name_line(name, words) for name, words in named.items()),
             *_value_lines(trace for trace in values if trace.text not in known),
