@@ -81,7 +81,8 @@ class Reader:
 
     def __exit__(self, *_exception: object) -> None:
         for process in filter(None, [*self._servers, self._python]):
-            process.kill()
+            with process, suppress(ProcessLookupError):  # leaving waits for its end and closes its pipes
+                os.killpg(process.pid, signal.SIGKILL)
 
     def read(self, text: str, needs: str = "") -> list[str]:
         """Run the blocks of a page that need what there is here, and return what is wrong with it."""
@@ -185,6 +186,7 @@ class Reader:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
+                start_new_session=True,
             )
         assert self._python.stdin is not None
         assert self._python.stdout is not None
