@@ -74,11 +74,11 @@ def test_every_screen_of_the_page_comes_up(place: Place, halting: HaltingModel, 
     place.server.script("## Goal\nTo look at every part in detail.\n")
     with place.chat("--session", "long", lines=TALL) as chat:
         chat.say("/context")
-        chat.wait_for("│ folds at 12,000 tokens")
+        chat.wait_for("│ folds at 8,000 tokens")
         chat.say("/compress the details")
         chat.wait_for("❖ folded")
         chat.say("/context")
-        chat.wait_until(lambda: chat.text().count("│ folds at 12,000 tokens") == 2)
+        chat.wait_until(lambda: chat.text().count("│ folds at 8,000 tokens") == 2)
         chat.say("/engine lcm")
         chat.wait_for("engine   lcm")
         screens += "\n" + chat.text()
