@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from leporello.compressor.boundaries import Boundaries, find_boundaries, newest
+from leporello.compressor.boundaries import Boundaries, find_boundaries
 from leporello.compressor.prune import prune
 from leporello.messages import Message, leading_systems, tool_calls_of, unread_start
+from leporello.messages.types import newest_of
 from leporello.redact import ABOUT
 from leporello.summary.artifacts.files import file_of
 from leporello.summary.masking import zone_start
@@ -94,7 +95,7 @@ class _Making:
         self.tokens = [sizes.of(message) for message in messages]
         self._messages = messages
         self._sizes = sizes
-        self._user = newest(messages, "user")
+        self._user = newest_of(messages, "user")
         self._unread = unread_start(messages)
 
     @property

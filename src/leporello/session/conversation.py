@@ -26,12 +26,12 @@ from leporello.messages import (
     tool_result,
 )
 from leporello.messages.rules import takes_turns
-from leporello.messages.types import ROLES
+from leporello.messages.types import ROLES, newest_of
 from leporello.prices import cost
 from leporello.redact import logger, redact
-from leporello.session.accounts import FOLDED, REQUEST, Accounts
+from leporello.session.accounts import REQUEST, Accounts
 from leporello.session.answers import INCOMPLETE
-from leporello.session.calls import add_entries, with_renamed_ids, with_unique_ids
+from leporello.session.calls import add_entries, open_call_ids, with_renamed_ids, with_unique_ids
 from leporello.session.entries import common_prefix
 from leporello.session.events import (
     AnswerRecorded,
@@ -236,7 +236,7 @@ class Conversation:
         before = self.window.tokens
         tokens = max(error.actual or 0, self.size().tokens, self.route.context_length + 1)
         report = fold(self, tokens, trigger="the provider found it too long", force=True, wait=LEASE_SECONDS)
-        return report.status in FOLDED or self.window.tokens < before  # another process may have folded it
+        return report.folded or self.window.tokens < before  # another process may have folded it
 
     def compact(self, focus: str | None) -> CompactionReport:
         """Fold now, whatever the engine's threshold."""
@@ -362,18 +362,12 @@ class Conversation:
         return self.meter.count(self.window, None if self.tools.given is None else self.tools.tokens)
 
     def open_calls(self) -> list[ToolCall]:
-        """Return the calls of the newest answer that have no result yet."""
-        answered: set[str] = set()
-        for message in reversed(self.window.messages):
-            if role_of(message) == "tool":
-                answered.add(str(message.get("tool_call_id")))
-                continue
-            if is_system(message):
-                continue
-            if role_of(message) != "assistant" or message.get(INCOMPLETE):
-                return []
-            return [call for call in tool_calls_of(message) if call.id not in answered]
-        return []
+        """Return the calls of the newest answer that have no result yet; those of one that broke off are not run."""
+        messages = self.window.messages
+        waiting = open_call_ids(messages)
+        if not waiting or (answer := messages[newest_of(messages, "assistant")]).get(INCOMPLETE):
+            return []
+        return [call for call in tool_calls_of(answer) if call.id in waiting]
 
     @property
     def done(self) -> bool:

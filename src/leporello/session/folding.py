@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING
 
 from leporello.engine import CompactionReport
 from leporello.errors import EngineError, StaleWindowError, StoreError
-from leporello.events import CompactionFinished, CompactionStarted
+from leporello.events import CompactionStarted
 from leporello.messages import copied
 from leporello.messages.responses import compaction_of
 from leporello.session.acceptance import judge, unchanged
-from leporello.session.accounts import FOLDED
 from leporello.session.engine_host import CompressCall
 from leporello.session.entries import folded_entries, place_of, proposed_entries
 from leporello.session.lease import Lease
@@ -81,21 +80,11 @@ def fold(
         conversation.attempt(lease.release)
     row = _compaction_row(report, trigger)
     conversation.accounts.compacted(row)
-    if report.status in FOLDED:
-        now = conversation.size().tokens
-        conversation.refire_at = _refire_at(conversation, now) if conversation.refusals else 0
-    else:
-        if report.model_calls:
-            persistence.write(conversation.window, persistence.journalled, row)
-        conversation.refire_at = _refire_at(conversation, tokens)
-    fields = {key: value for key, value in asdict(report).items() if key != "unfoldable"}
-    finished = CompactionFinished(
-        session_id=conversation.id,
-        prompt_tokens_before=tokens,
-        prompt_tokens_after=conversation.size().tokens if report.status in FOLDED else tokens,
-        **fields,
-    )
-    conversation.emit(finished)
+    after = conversation.size().tokens if report.folded else tokens
+    conversation.refire_at = 0 if report.folded and not conversation.refusals else _refire_at(conversation, after)
+    if report.model_calls and not report.folded:
+        persistence.write(conversation.window, persistence.journalled, row)
+    conversation.emit(report.finished(conversation.id, tokens, after))
     return report
 
 
@@ -115,11 +104,11 @@ def _replace_window(
         report = _use(conversation, made, given, trigger)
     if conversation.engine.is_foreign:
         report = _fall_back(conversation, report, call, trigger)
-    if report.status in FOLDED and persistence.journalled < len(window):  # it was not committed with a proposal
+    if report.folded and persistence.journalled < len(window):  # it was not committed with a proposal
         persistence.save(window, _compaction_row(report, trigger))
     if window.entries != before:
         conversation.repair(COMPACTION)
-    if report.status in FOLDED and conversation.pending is not None:  # its row must not cut off what the fold has saved
+    if report.folded and conversation.pending is not None:  # its row must not cut off what the fold has saved
         conversation.pending = replace(conversation.pending, length=len(window))
     return report
 
@@ -139,8 +128,7 @@ def _use(conversation: Conversation, made: CompressResult, given: list[Message],
     if made.proposal is not None:
         problem = _commit(conversation, entries, made.proposal, _compaction_row(verdict.report, trigger))
         if problem:
-            dropped = replace(verdict.report, status="refused", reason=problem, unfoldable=())
-            return unchanged(dropped, conversation.window).report
+            return unchanged(verdict.report, conversation.window, status="refused", reason=problem)
     conversation.change(0, entries, COMPACTION)
     if made.proposal is not None:
         conversation.persistence.is_saved(conversation.window)
@@ -165,7 +153,7 @@ def _fall_back(
     conversation: Conversation, report: CompactionReport, call: CompressCall, trigger: str
 ) -> CompactionReport:
     """Let the built-in engine fold if a third party's was refused too often or left the request too large."""
-    folded = report.status in FOLDED
+    folded = report.folded
     conversation.refusals = 0 if folded else conversation.refusals + (report.status == "refused")
     factor = conversation.meter.calibration.factor(conversation.meter.model)
     left = call.tokens - round((report.tokens_before - report.tokens_after) * factor)
@@ -183,7 +171,7 @@ def _fall_back(
         second = _refused(conversation, str(error))
     else:
         second = _use(conversation, made, given, trigger)
-    if second.status not in FOLDED:
+    if not second.folded:
         return report if folded else replace(report, reason=f"{why}; nor did the built-in compressor: {second.reason}")
     why = f"{why}; the built-in compressor folded in its place"
     conversation.notice(why)
@@ -248,7 +236,8 @@ def _compaction_row(report: CompactionReport, trigger: str) -> JournalRow:
 
 
 def _refused(conversation: Conversation, reason: str) -> CompactionReport:
-    return unchanged(CompactionReport(status="refused", reason=reason), conversation.window).report
+    report = CompactionReport(status="refused", reason=reason)
+    return unchanged(report, conversation.window, status="refused")
 
 
 def _refire_at(conversation: Conversation, tokens: int) -> int:

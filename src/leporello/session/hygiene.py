@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from leporello.session.accounts import FOLDED, REQUEST
+from leporello.session.accounts import REQUEST
 from leporello.session.folding import above_safety_limit, fold
 
 if TYPE_CHECKING:
@@ -42,8 +42,8 @@ def compact_if_full(session: Session) -> CompactionReport | None:
     conversation.repair()
     report = fold(conversation, tokens, trigger=REASON, force=True)
     left = conversation.size().tokens
-    if report.status not in FOLDED or above_safety_limit(conversation, left):
-        _remember(session, max(tokens, left) if report.status not in FOLDED else left, window)
+    if not report.folded or above_safety_limit(conversation, left):
+        _remember(session, max(tokens, left) if not report.folded else left, window)
     return report
 
 
