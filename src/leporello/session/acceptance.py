@@ -39,20 +39,20 @@ class Verdict:
     repairs: tuple[str, ...] = ()
 
 
-def judge(made: CompressResult, window: Window, dialect: Dialect, *, room: int | None = None) -> Verdict:
+def judge(compressed: CompressResult, window: Window, dialect: Dialect, *, room: int | None = None) -> Verdict:
     """Accept a result that is valid, smaller, and still holds the newest message of the user; refuse any other.
 
     `room` is given for an engine of a third party: its result is repaired first, see `leporello.session.result_repair`.
     """
     report = replace(
-        made.report or CompactionReport(status="folded"),
+        compressed.report or CompactionReport(status="folded"),
         tokens_before=window.tokens,
         messages_before=len(window),
-        seconds=made.report.seconds if made.report else made.seconds,
+        seconds=compressed.report.seconds if compressed.report else compressed.seconds,
     )
-    if made.result == window.messages:
+    if compressed.result == window.messages:
         return Verdict(report=unchanged(report, window, status="unchanged" if report.folded else report.status))
-    result = made.result
+    result = compressed.result
     problem = _shape_problem(result)
     repairs: tuple[str, ...] = ()
     if not problem and room is not None:

@@ -46,7 +46,7 @@ from leporello.session.meter import Meter
 from leporello.session.persistence import Persistence
 from leporello.session.undo import undo
 from leporello.session.validity import Validity
-from leporello.session.window import Source, Window, entry_of
+from leporello.session.window import Source, Window
 from leporello.store import JournalRow
 from leporello.tokens import count_message, count_tools
 
@@ -167,14 +167,14 @@ class Conversation:
             saved = None if self.pending else self.persistence.changed_elsewhere(self.window)
             if saved is not None:
                 self._reload_changed(saved)
-        said = [Source(message=message) for message in new]
-        if said:
-            said[-1].known = tuple(known)
-            self.persistence.store(self.window, said)
+        sources = [Source(message=message) for message in new]
+        if sources:
+            sources[-1].known = tuple(known)
+            self.persistence.store(self.window, sources)
         self.recovered = False
         if "user" in roles:
             self.accounts.turn_rows = []
-        entries = [entry_of(one.message, sources=[one]) for one in said]
+        entries = [source.entry() for source in sources]
         if "tool" in roles:
             add_entries(self, entries)
         else:
@@ -204,11 +204,11 @@ class Conversation:
         if "tool_calls" in message:
             message = with_unique_ids(self, message)
         self.attempt(self.engine.report_usage, dict(answer.usage) if answer.usage else self._estimated_usage(answer))
-        said = Source(message=message, known=tuple(known))
+        source = Source(message=message, known=tuple(known))
         upto = self.pending.length if self.pending else len(self.window)
         row = self._row(self.pending, answer.usage)
-        self.persistence.store_answer(said, self.window, upto, row)
-        self.window.extend([entry_of(message, sources=[said])])
+        self.persistence.store_answer(source, self.window, upto, row)
+        self.window.extend([source.entry()])
         self._account(answer, row)
         calls = self.open_calls() if "tool_calls" in message else []
         for call in calls:
@@ -288,22 +288,21 @@ class Conversation:
         first = entries[0] if self.window.systems() else None
         if first is not None and text in [text_of(message) for message in (first.message, *first.source_messages)]:
             return
-        said = Source(message={"role": "system", "content": text}, prompt=bool(entries))
-        entry = entry_of(said.message, sources=[said])
+        source = Source(message={"role": "system", "content": text}, prompt=bool(entries))
         if not entries:
-            self.persistence.unstored_prompt = [said]
-            self.window.extend([entry])
+            self.persistence.unstored_prompt = [source]
+            self.window.extend([source.entry()])
             return
-        self.persistence.store(self.window, [said])
-        self.change(0, [entry, *(entries if first is None else entries[1:])], "system prompt changed")
+        self.persistence.store(self.window, [source])
+        self.change(0, [source.entry(), *(entries if first is None else entries[1:])], "system prompt changed")
 
     def replace_system_messages(self, systems: Sequence[Message]) -> None:
         """Replace the leading system messages."""
-        said = [Source(message=copied(message), prompt=True) for message in systems]
-        if said:
-            self.persistence.store(self.window, said)
+        sources = [Source(message=copied(message), prompt=True) for message in systems]
+        if sources:
+            self.persistence.store(self.window, sources)
         rest = self.window.entries[self.window.systems() :]
-        self.change(0, [*(entry_of(one.message, sources=[one]) for one in said), *rest], "system prompt changed")
+        self.change(0, [*(source.entry() for source in sources), *rest], "system prompt changed")
 
     def repair(self, why: str = "repaired") -> None:
         """Make the window valid for the dialect; the changes stay in it, because they are sent."""
@@ -474,9 +473,9 @@ class Conversation:
     def _answer(self, call: ToolCall) -> None:
         """Let the engine answer a call of one of its tools, and store the result."""
         answer = self.engine.answer(call, self.window.engine_messages(self.engine.copy))
-        said = Source(message=tool_result(call, answer.text))
-        self.persistence.store(self.window, [said])
-        self.window.extend([entry_of(said.message, sources=[said])])
+        source = Source(message=tool_result(call, answer.text))
+        self.persistence.store(self.window, [source])
+        self.window.extend([source.entry()])
         self.emit(ToolAnswered(session_id=self.id, name=call.name, call_id=call.id, seconds=answer.seconds))
 
     def _account(self, answer: ModelAnswer, row: JournalRow) -> None:

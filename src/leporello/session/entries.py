@@ -125,7 +125,7 @@ def _newest_system(branch: Branch) -> list[Stored]:
 
 
 def _entry_of_row(row: Stored) -> Entry:
-    return entry_of(row.message, sources=[Source(message=row.message, id=row.id)])
+    return Source(message=row.message, id=row.id).entry()
 
 
 def place_of(window: Window, id_: str) -> int:

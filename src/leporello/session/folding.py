@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from leporello.engine import CompactionReport
@@ -23,7 +24,7 @@ from leporello.session.window import Source, Window, entry_of
 from leporello.store import FOLD, JournalRow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from leporello.messages import Message
     from leporello.session.acceptance import CompressResult
@@ -96,12 +97,7 @@ def _replace_window(
     before = list(window.entries)
     given = [conversation.engine.copy(message) for message in window.messages]
     call = CompressCall(messages=given, sources=_sources(window), tokens=tokens, focus=focus, force=force)
-    try:
-        made = conversation.engine.compress(call, conversation.branch)
-    except EngineError as error:
-        report = _refused(conversation, str(error))
-    else:
-        report = _use(conversation, made, given, trigger)
+    report = _fold_by(conversation, partial(conversation.engine.compress, call, conversation.branch), given, trigger)
     if conversation.engine.is_foreign:
         report = _fall_back(conversation, report, call, trigger)
     if report.folded and persistence.journalled < len(window):  # it was not committed with a proposal
@@ -113,24 +109,30 @@ def _replace_window(
     return report
 
 
-def _use(conversation: Conversation, made: CompressResult, given: list[Message], trigger: str) -> CompactionReport:
-    """Judge an engine's result and make it the window; one with a proposal is committed first."""
+def _fold_by(
+    conversation: Conversation, compress: Callable[[], CompressResult], given: list[Message], trigger: str
+) -> CompactionReport:
+    """Call an engine with a list, judge its result and make it the window; one with a proposal is committed first."""
+    try:
+        compressed = compress()
+    except EngineError as error:
+        return _refused(conversation, str(error))
     window, is_foreign = conversation.window, conversation.engine.is_foreign
     room = int(SAFETY_SHARE * conversation.route.context_length) if is_foreign else None
-    verdict = judge(made, window, conversation.dialect, room=room)
+    verdict = judge(compressed, window, conversation.dialect, room=room)
     if verdict.result is None:
         return verdict.report
-    if made.proposal is None:
+    if compressed.proposal is None:
         entries = folded_entries(verdict.result, window.messages if is_foreign else given, window.entries)
     else:
-        entries = proposed_entries(verdict.result, made.proposal.window.items, window.entries)
+        entries = proposed_entries(verdict.result, compressed.proposal.window.items, window.entries)
     entries = _with_kept(conversation, entries)
-    if made.proposal is not None:
-        problem = _commit(conversation, entries, made.proposal, _compaction_row(verdict.report, trigger))
+    if compressed.proposal is not None:
+        problem = _commit(conversation, entries, compressed.proposal, _compaction_row(verdict.report, trigger))
         if problem:
             return unchanged(verdict.report, conversation.window, status="refused", reason=problem)
     conversation.change(0, entries, COMPACTION)
-    if made.proposal is not None:
+    if compressed.proposal is not None:
         conversation.persistence.is_saved(conversation.window)
     return verdict.report
 
@@ -165,12 +167,9 @@ def _fall_back(
     window = conversation.window
     given = [copied(message) for message in window.messages]
     call = replace(call, messages=given, sources=_sources(window), tokens=left, force=call.force or caught)
-    try:
-        made = conversation.engine.compress_built_in(call, conversation.route, conversation.emit_from_engine)
-    except EngineError as error:
-        second = _refused(conversation, str(error))
-    else:
-        second = _use(conversation, made, given, trigger)
+    engine = conversation.engine
+    built_in = partial(engine.compress_built_in, call, conversation.route, conversation.emit_from_engine)
+    second = _fold_by(conversation, built_in, given, trigger)
     if not second.folded:
         return report if folded else replace(report, reason=f"{why}; nor did the built-in compressor: {second.reason}")
     why = f"{why}; the built-in compressor folded in its place"
@@ -201,13 +200,13 @@ def _with_kept(conversation: Conversation, entries: Sequence[Entry]) -> list[Ent
 
 def _put_pins_back(window: Window, before: Sequence[Entry], pinned: Sequence[Stored]) -> None:
     """Insert the pinned messages that the fold removed, each before the messages that were stored after it."""
-    said = {one.id: one for entry in before for one in entry.sources}
+    sources = {source.id: source for entry in before for source in entry.sources}
     for row in pinned:
         if any(one.id == row.id for entry in window.entries for one in entry.sources):
             continue
-        one = said.get(row.id) or Source(message=row.message, id=row.id)
+        source = sources.get(row.id) or Source(message=row.message, id=row.id)
         at = place_of(window, row.id)
-        window.replace(at, [entry_of(one.message, sources=[one]), *window.entries[at:]], at)
+        window.replace(at, [source.entry(), *window.entries[at:]], at)
 
 
 def _put_compaction_back(window: Window, before: Sequence[Entry]) -> None:
