@@ -58,27 +58,27 @@ def make_plan(
     room: Room | None,
 ) -> FoldPlan:
     """Plan a compaction whose kept messages fit into `room`, as nearly as can be; None: any number of tokens fits."""
-    making = _Making(messages, sizes)
-    room = room and room.beside_unread(making.unread_tokens, tail_budget)
+    planner = _Planner(messages, sizes)
+    room = room and room.beside_unread(planner.unread_tokens, tail_budget)
     plan = None
     for last_n in _halvings(protect_last_n):
         bounds = find_boundaries(
             messages,
-            making.tokens,
+            planner.tokens,
             protect_first_n=protect_first_n,
             protect_last_n=last_n,
             tail_budget=tail_budget,
         )
         for limit in (None, *PAYLOAD_LIMITS):
-            plan = making.plan(bounds, limit, room)
+            plan = planner.plan(bounds, limit, room)
             if room is None or plan.kept_tokens <= room.wanted:
                 left = zone_budget if room is None else min(zone_budget, room.wanted - plan.kept_tokens)
-                zone = making.zone(bounds, left)
-                zoned = making.plan(bounds, limit, room, zone=zone) if zone else plan
+                zone = planner.zone(bounds, left)
+                zoned = planner.plan(bounds, limit, room, zone=zone) if zone else plan
                 return replace(zoned, spare=max(0, left - (zoned.kept_tokens - plan.kept_tokens)))
     assert plan is not None  # noqa: S101 - there is always a first round
     assert room is not None  # noqa: S101 - without one the first plan fits
-    return plan if plan.kept_tokens <= room.most else making.plan(bounds, PAYLOAD_LIMITS[-1], room, cut_unread=True)
+    return plan if plan.kept_tokens <= room.most else planner.plan(bounds, PAYLOAD_LIMITS[-1], room, cut_unread=True)
 
 
 def _halvings(number: int) -> Iterator[int]:
@@ -88,7 +88,7 @@ def _halvings(number: int) -> Iterator[int]:
     yield 1
 
 
-class _Making:
+class _Planner:
     """Plans of one list of messages, for one pair of boundaries after the other."""
 
     def __init__(self, messages: list[Message], sizes: Sizes) -> None:
