@@ -93,6 +93,14 @@ def open_call_ids(messages: Sequence[Message]) -> set[str]:
     return set()
 
 
+def key_of_calls(message: Message) -> tuple[str, ...]:
+    """Return what a message is apart from its text: the result of a call, or an answer with these; () for any other."""
+    if role_of(message) == "tool":
+        return ("tool", str(message.get("tool_call_id")))
+    ids = call_ids_of(message)
+    return ("calls", *ids) if ids else ()
+
+
 def _answered_call(message: Message) -> str:
     """Return the id of the call that a message is the result of, "" if it is none."""
     call_id = message.get("tool_call_id") if role_of(message) == "tool" else None

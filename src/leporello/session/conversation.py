@@ -32,7 +32,6 @@ from leporello.redact import logger, redact
 from leporello.session.accounts import REQUEST, Accounts
 from leporello.session.answers import INCOMPLETE
 from leporello.session.calls import add_entries, open_call_ids, with_renamed_ids, with_unique_ids
-from leporello.session.entries import common_prefix
 from leporello.session.events import (
     AnswerRecorded,
     PrefixMoved,
@@ -44,6 +43,7 @@ from leporello.session.events import (
 from leporello.session.folding import LEASE_SECONDS, above_safety_limit, fold, safety_limit
 from leporello.session.meter import Meter
 from leporello.session.persistence import Persistence
+from leporello.session.saved_branch import common_prefix
 from leporello.session.undo import undo
 from leporello.session.validity import Validity
 from leporello.session.window import Source, Window
@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     from leporello.messages import Dialect, Message, ToolCall
     from leporello.session.answers import ModelAnswer
     from leporello.session.engine_host import EngineHost
-    from leporello.session.entries import SavedBranch
     from leporello.session.meter import Count
     from leporello.session.route import Route
+    from leporello.session.saved_branch import SavedBranch
     from leporello.session.window import Entry
     from leporello.store import Branch
 

@@ -19,9 +19,9 @@ from leporello.session.arguments import check_engine, check_sink, check_store, c
 from leporello.session.conversation import Conversation
 from leporello.session.dialects import converter_of
 from leporello.session.engine_host import OWN_MODULES, EngineHost, takes_branch
-from leporello.session.entries import load
 from leporello.session.resumption import refire_at, resume_meter
 from leporello.session.route import Route
+from leporello.session.saved_branch import load
 from leporello.session.telemetry import with_spans
 from leporello.store import Branch, open_store
 from leporello.tokens import DEFAULT_WINDOW

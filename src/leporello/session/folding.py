@@ -15,12 +15,11 @@ from leporello.engine import CompactionReport
 from leporello.errors import EngineError, StaleWindowError, StoreError
 from leporello.events import CompactionStarted
 from leporello.messages import copied
-from leporello.messages.responses import compaction_of
 from leporello.session.acceptance import judge, unchanged
 from leporello.session.engine_host import CompressCall
-from leporello.session.entries import folded_entries, place_of, proposed_entries
+from leporello.session.kept_entries import with_kept
 from leporello.session.lease import Lease
-from leporello.session.window import Source, Window, entry_of
+from leporello.session.result_entries import folded_entries, proposed_entries
 from leporello.store import FOLD, JournalRow
 
 if TYPE_CHECKING:
@@ -29,8 +28,8 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.session.acceptance import CompressResult
     from leporello.session.conversation import Conversation
-    from leporello.session.window import Entry
-    from leporello.store import Proposal, Stored
+    from leporello.session.window import Entry, Window
+    from leporello.store import Proposal
 
 LEASE_SECONDS = 15.0  # renewed while a compaction goes on; what a killed process held is free after that
 REST = 0.05  # of the context length: the growth before an engine whose result was refused is asked again
@@ -126,7 +125,7 @@ def _fold_by(
         entries = folded_entries(verdict.result, window.messages if is_foreign else given, window.entries)
     else:
         entries = proposed_entries(verdict.result, compressed.proposal.window.items, window.entries)
-    entries = _with_kept(conversation, entries)
+    entries = with_kept(entries, window.entries, conversation.persistence.pinned())
     if compressed.proposal is not None:
         problem = _commit(conversation, entries, compressed.proposal, _compaction_row(verdict.report, trigger))
         if problem:
@@ -184,48 +183,6 @@ def _fall_back(
         seconds=report.seconds + second.seconds,
         cost_usd=_sum(report.cost_usd, second.cost_usd),
     )
-
-
-def _with_kept(conversation: Conversation, entries: Sequence[Entry]) -> list[Entry]:
-    """Return a folded window with what the fold removed and must not: pinned messages, and a provider's compaction.
-
-    They are stored with the fold, so they are there when the conversation is opened again before the next request.
-    """
-    window, before = Window(entries), conversation.window.entries
-    if entries:
-        _put_pins_back(window, before, conversation.persistence.pinned())
-        _put_compaction_back(window, before)
-    return window.entries
-
-
-def _put_pins_back(window: Window, before: Sequence[Entry], pinned: Sequence[Stored]) -> None:
-    """Insert the pinned messages that the fold removed, each before the messages that were stored after it."""
-    sources = {source.id: source for entry in before for source in entry.sources}
-    for row in pinned:
-        if any(one.id == row.id for entry in window.entries for one in entry.sources):
-            continue
-        source = sources.get(row.id) or Source(message=row.message, id=row.id)
-        at = place_of(window, row.id)
-        window.replace(at, [source.entry(), *window.entries[at:]], at)
-
-
-def _put_compaction_back(window: Window, before: Sequence[Entry]) -> None:
-    """Insert the newest compaction item of the provider if the fold removed it: only the provider can read it.
-
-    It goes before the summary, because the provider may ignore what stands before such an item. For the same reason an
-    earlier one that a fold left by itself, and that would stand behind it now, is left out.
-    """
-    held = [(entry, sealed) for entry in before if (sealed := compaction_of(entry.message))]
-    if not held:
-        return
-    entry, sealed = held[-1]
-    if any(compaction_of(one.message) == sealed for one in window.entries):
-        return
-    written = (at for at, one in enumerate(window.entries) if at >= window.systems() and not one.sources)
-    places = [place_of(window, entry.id)] if entry.id else []
-    at = min([*places, next(written, len(window))])
-    later = [one for one in window.entries[at:] if compaction_of(one.message) != one.message]
-    window.replace(at, [entry_of(sealed, sources=entry.sources), *later], at)
 
 
 def _compaction_row(report: CompactionReport, trigger: str) -> JournalRow:

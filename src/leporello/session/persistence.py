@@ -12,7 +12,7 @@ from uuid import uuid4
 
 from leporello.errors import StaleTipError, StaleWindowError, StoreError
 from leporello.messages import role_of, text_of
-from leporello.session.entries import load
+from leporello.session.saved_branch import load
 from leporello.session.window import Source
 from leporello.store import StoredWindow
 from leporello.store.codec import verbatim
@@ -20,7 +20,7 @@ from leporello.store.codec import verbatim
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from leporello.session.entries import SavedBranch
+    from leporello.session.saved_branch import SavedBranch
     from leporello.session.window import Entry, Window
     from leporello.store import Branch, JournalRow, Proposal, Stored, WindowItem
 
