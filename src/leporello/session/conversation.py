@@ -195,6 +195,13 @@ class Conversation:
             fold(self, size.tokens, trigger="the window is filling")
         self._note_request()
 
+    def openai_request(self) -> dict[str, Any]:
+        """Return the request in OpenAI's format: `messages` and, if there are any, `tools`."""
+        tools = self.tools.merged
+        messages = self.caching.mark(self.window.wire, tools=tools, clean=True)
+        self.window.rewritten = len(messages)
+        return {"messages": messages, "tools": list(tools)} if tools else {"messages": messages}
+
     def record(self, answer: ModelAnswer, known: Sequence[bytes] = ()) -> list[ToolCall]:
         """Store the model's answer, let the engine answer the calls of its own tools, and return the other calls.
 
@@ -337,13 +344,6 @@ class Conversation:
             self.pending = replace(self.pending, length=first)
 
     # reading
-
-    def openai_request(self) -> dict[str, Any]:
-        """Return the request in OpenAI's format: `messages` and, if there are any, `tools`."""
-        tools = self.tools.merged
-        messages = self.caching.mark(self.window.wire, tools=tools, clean=True)
-        self.window.rewritten = len(messages)
-        return {"messages": messages, "tools": list(tools)} if tools else {"messages": messages}
 
     @property
     def folds_at(self) -> int:

@@ -17,7 +17,7 @@ from leporello.plugins import EngineSource
 from leporello.plugins.engine_factory import assumed_window, known_window
 from leporello.session.arguments import check_engine, check_sink, check_store, check_texts, check_window
 from leporello.session.conversation import Conversation
-from leporello.session.dialects import converter_of
+from leporello.session.converters import converter_of
 from leporello.session.engine_host import OWN_MODULES, EngineHost, takes_branch
 from leporello.session.resumption import refire_at, resume_meter
 from leporello.session.route import Route
