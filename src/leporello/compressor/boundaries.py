@@ -1,4 +1,4 @@
-"""Phase 2: what stays in front, what stays at the end, and what is folded between them.
+"""What stays in front, what stays at the end, and what is folded between them.
 
 The head is the first messages of the conversation, all of the system prompt among them, but never the newest user
 message or anything behind it; its end moves forward to the end of a group (`leporello.messages.groups`). The tail is

@@ -1,4 +1,4 @@
-"""The built-in engine. `_fold` reads from top to bottom: prune, find boundaries, summarise, assemble.
+"""The built-in engine. `_fold` reads from top to bottom: plan what stays, summarise the rest, put both together.
 
 What it keeps, whatever happens: a valid list (V1), the newest user message (V2), fewer tokens or no change (V3), a
 list below the threshold or the names of what cannot be folded (V4), a usable conversation when the summariser fails
