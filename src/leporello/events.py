@@ -6,7 +6,10 @@ import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
+
+FOLDED: Final = ("folded", "fallback")
+"""The outcomes of a compaction that made another window: with the model, or without it although there is one."""
 
 _log = logging.getLogger("leporello")
 _FORGING = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")  # a text of a provider must not look like another line
@@ -58,6 +61,11 @@ class CompactionFinished(Event):
     cost_usd: float | None
     prompt_tokens_before: int = 0
     prompt_tokens_after: int = 0
+
+    @property
+    def folded(self) -> bool:
+        """Whether there is another window now."""
+        return self.status in FOLDED
 
     @property
     def tokens(self) -> tuple[int, int]:

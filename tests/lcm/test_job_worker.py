@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
@@ -13,12 +14,12 @@ from leporello import Config, LCMEngine
 from leporello.cli.worker import model_for
 from leporello.errors import NetworkError
 from leporello.lcm import verify
-from leporello.lcm.claim import CLAIM_SECONDS, renewed
 from leporello.lcm.job_worker import JobWorker
-from leporello.lcm.preparation import KINDS
+from leporello.lcm.preparation import CLAIM_SECONDS, KINDS
 from leporello.lcm.settings import LCMSettings
 from leporello.llm import FakeClock, ScriptedLLM
 from leporello.store import open_store
+from leporello.store.renewal import Renewal
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ def test_a_claim_is_kept_while_its_worker_writes_and_expires_when_it_does_not(
     assert job is not None
     waited, again = threading.Event(), None
     if renews:
-        with renewed(store, job, seconds=0.2):
+        with Renewal(partial(store.renew_job, job, seconds=0.2), 0.2):
             waited.wait(0.6)
             again = _claimed(store, job)
     else:

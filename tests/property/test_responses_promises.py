@@ -13,7 +13,7 @@ from leporello import Session
 from leporello.messages import leading_systems
 from leporello.messages.responses import item_violations, items_of, kind_of, settle as settling
 from leporello.messages.responses.items import COMPACTIONS
-from leporello.session import dialects
+from leporello.session import converters
 from leporello.testing.response_items import ItemList, response_items, turns
 from leporello.testing.strategies import response_item_lists
 
@@ -132,6 +132,6 @@ def _twice(items: list[Item]) -> list[Item]:
 
 @pytest.mark.parametrize("defect", [_unpaired, _without_reasoning, _twice])
 def test_a_planted_defect_is_noticed(defect: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dialects, "settled", lambda items: defect(settling.settled(items)))
+    monkeypatch.setattr(converters, "settled", lambda items: defect(settling.settled(items)))
     with pytest.raises(AssertionError):
         check(response_items(3, turns=12, payload=150), "compressor")

@@ -375,7 +375,7 @@ def test_a_converter_that_moves_system_messages_is_caught(monkeypatch: pytest.Mo
     def moving(messages: list[Message]) -> dict[str, Any]:
         return anthropic_request(hoisting(messages).messages)
 
-    monkeypatch.setattr("leporello.session.dialects.anthropic_request", moving)
+    monkeypatch.setattr("leporello.session.converters.anthropic_request", moving)
     with pytest.raises((AssertionError, KeyError)):
         speak("compressor", "anthropic", 1)
 

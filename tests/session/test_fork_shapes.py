@@ -36,7 +36,7 @@ from leporello.errors import SessionError, StoreError
 from leporello.lcm.verify import verify
 from leporello.llm.scripted import ScriptedLLM
 from leporello.session import Session
-from leporello.session.entries import load
+from leporello.session.saved_branch import load
 from leporello.store import FOLD, Branch, JournalRow, StoredWindow
 from leporello.store.sqlite import SQLiteStore
 

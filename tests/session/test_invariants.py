@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 
 from leporello.session import AsyncSession, persistence
-from leporello.session.entries import grouped
+from leporello.session.saved_branch import grouped
 from leporello.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:

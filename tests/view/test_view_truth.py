@@ -11,7 +11,7 @@ import httpx2
 import pytest
 from tests.fixtures.view import client_of, parsed
 
-from leporello.session.entries import grouped
+from leporello.session.saved_branch import grouped
 from leporello.testing.model_server import ModelServer
 from leporello.tokens import count_message
 from leporello.view import windows

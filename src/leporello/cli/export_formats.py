@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from leporello.errors import StoreError
 from leporello.messages import leading_systems
-from leporello.session.entries import load
+from leporello.session.saved_branch import load
 from leporello.store import Branch
 from leporello.transcripts.write import (
     anthropic_conversation,

@@ -20,8 +20,8 @@ from leporello.config.home import home_folder
 from leporello.lcm.dag import flat_text
 from leporello.messages.visible import visible
 from leporello.session.accounts import totals
-from leporello.session.entries import load
 from leporello.session.resumption import stored_size
+from leporello.session.saved_branch import load
 from leporello.store import Branch
 from leporello.store.titles import title_of
 

@@ -1,4 +1,4 @@
-"""Phase 2: what stays in front, what stays at the end, and what is folded between them.
+"""What stays in front, what stays at the end, and what is folded between them.
 
 The head is the first messages of the conversation, all of the system prompt among them, but never the newest user
 message or anything behind it; its end moves forward to the end of a group (`leporello.messages.groups`). The tail is
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from leporello.messages import Message, group_start, group_stop, leading_systems, role_of, text_of, unread_start
+from leporello.messages.types import newest_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -60,18 +61,13 @@ def find_boundaries(
     )
 
 
-def newest(messages: list[Message], role: str) -> int:
-    """Return the index of the newest message of a role, or -1."""
-    return next((i for i in range(len(messages) - 1, -1, -1) if role_of(messages[i]) == role), -1)
-
-
 def _head_end(messages: list[Message], protect_first_n: int) -> int:
     end = min(max(protect_first_n, leading_systems(messages)), len(messages))
     if 0 < end < len(messages):
         end = group_stop(messages, end - 1)
     if not messages:
         return 0
-    user = newest(messages, "user")
+    user = newest_of(messages, "user")
     last = min(unread_start(messages), len(messages) - 1)
     return min(end, group_start(messages, last), user if user >= 0 else end)
 
@@ -90,7 +86,7 @@ def _tail_start(messages: list[Message], sizes: Sequence[int], head_end: int, pr
 def _anchors(
     messages: list[Message], sizes: Sequence[int], head_end: int, tail_start: int, budget_left: int
 ) -> tuple[int, ...]:
-    user = newest(messages, "user")
+    user = newest_of(messages, "user")
     anchors = [user] if head_end <= user < tail_start else []
     reply = _newest_visible_reply(messages)
     if head_end <= reply < tail_start:

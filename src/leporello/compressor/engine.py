@@ -1,4 +1,4 @@
-"""The built-in engine. `compress()` reads from top to bottom: prune, find boundaries, summarise, assemble.
+"""The built-in engine. `_fold` reads from top to bottom: plan what stays, summarise the rest, put both together.
 
 What it keeps, whatever happens: a valid list (V1), the newest user message (V2), fewer tokens or no change (V3), a
 list below the threshold or the names of what cannot be folded (V4), a usable conversation when the summariser fails
@@ -14,25 +14,25 @@ from typing import TYPE_CHECKING, Any
 from leporello.compressor.budgets import ENOUGH_CONTENT, CompressorBudgets
 from leporello.compressor.plan import FoldPlan, make_plan
 from leporello.compressor.settings import CompressorSettings
-from leporello.engine import ContextEngine, Status, normalise_usage, window_tokens
+from leporello.engine import Status, window_tokens
 from leporello.events import Notice
 from leporello.messages import Message, repair
 from leporello.redact import redact, redact_messages
-from leporello.summary import Summariser, Summary, SummaryRequest
+from leporello.summary import SummaryRequest
 from leporello.summary.extract.name_list import LIST_SHARE, name_list, room_for_names, without_names
-from leporello.summary.last_fold import LastFold
 from leporello.summary.placement import Stripped, frame_tokens, is_marked, place, strip_summary
 from leporello.summary.provenance import Written
 from leporello.summary.refire import MODEL_WORTH, NOTHING_OLDER, Targets
-from leporello.summary.run import CompactionRun
 from leporello.summary.sizes import Sizes
 from leporello.summary.squeeze import Room
+from leporello.summary.summarising_engine import SummarisingEngine
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from leporello.llm import LLM
+    from leporello.summary.run import CompactionRun
 
 PROTECT_FIRST_N = 3
 SHORTEST_WORTH_MAKING = 48  # tokens; a summary that must be shorter says nothing
@@ -43,7 +43,7 @@ CODEX_NOTICE = (
 )
 
 
-class ContextCompressor(ContextEngine):
+class ContextCompressor(SummarisingEngine):
     """Keep the beginning and the newest turns, and replace what lies between by one summary.
 
     `config` is a `leporello.Config`, its `compression` block, or a mapping of either; `llm=None` means that summaries
@@ -60,20 +60,16 @@ class ContextCompressor(ContextEngine):
     ) -> None:
         self._settings = CompressorSettings.of(config)
         settings = self._settings.compression
-        self._clock = clock
-        self._summariser = Summariser(
+        super().__init__(
             llm,
-            clock=clock,
             max_calls=settings.max_calls,
             deadline_seconds=settings.deadline_seconds,
             timeout_seconds=self._settings.timeout_seconds,
+            answer_tokens=self._settings.answer_tokens,
+            clock=clock,
         )
-        self._session_id = ""
         self._written = Written()
-        self._fires_at = 0
-        self._asked_about = 0
         self._codex_notice_shown = False
-        self._last_fold = LastFold(lambda messages: list(repair(messages).messages))
         self.protect_first_n = PROTECT_FIRST_N
         self.protect_last_n = settings.protect_last_n
         self.threshold_percent = settings.threshold
@@ -88,14 +84,6 @@ class ContextCompressor(ContextEngine):
         """Begin or resume a conversation."""
         self._session_id = session_id
         self._last_fold.forget()
-
-    def on_session_reset(self) -> None:
-        """Forget the conversation that ended."""
-        super().on_session_reset()
-        self.last_compaction = None
-        self._last_fold.forget()
-        self._fires_at = 0
-        self._asked_about = 0
 
     def update_model(
         self,
@@ -112,61 +100,25 @@ class ContextCompressor(ContextEngine):
             self._raise_for_codex()
         self._set_window(window_tokens(context_length))
 
-    def update_from_response(self, usage: dict[str, Any]) -> None:
-        """Take the provider's count; an empty one says nothing and changes nothing."""
-        counted = normalise_usage(usage)
-        if counted["total_tokens"]:
-            self.last_prompt_tokens = counted["prompt_tokens"]
-            self.last_completion_tokens = counted["completion_tokens"]
-            self.last_total_tokens = counted["total_tokens"]
-
-    def should_compress(self, prompt_tokens: int | None = None) -> bool:
-        """Fire at the threshold, and after a compaction only when the window has grown again."""
-        tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
-        self._asked_about = max(tokens, 0)
-        return 0 < self.threshold_tokens <= tokens and tokens >= self._fires_at
-
-    @property
-    def folds_at(self) -> int:
-        """The tokens of the request that is folded next: the threshold, or more after a fold that left little room."""
-        return max(self.threshold_tokens, self._fires_at) if self.threshold_tokens else 0
-
     def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Tell whether there is anything between head and tail."""
         anything = Targets(goal=None, most=None, least=1)
         return bool(self._plan(strip_summary(list(repair(messages).messages), self._written), Sizes(), anything).source)
 
-    def compress(
-        self,
-        messages: list[Message],
-        current_tokens: int | None = None,
-        focus_topic: str | None = None,
-        force: bool = False,
-        memory_context: str = "",
-    ) -> list[Message]:
-        """Fold the middle of the conversation into one summary, which replaces an earlier one."""
-        again = self._last_fold.reapplied(messages)
-        if again is not None:
-            self._last_fold.tell(self, self._session_id)
-            return self._last_fold.compress(
-                again,
-                self,
-                current_tokens,
-                self._asked_about,
-                focus_topic=focus_topic,
-                force=force,
-                memory_context=memory_context,
-            )
-        run = CompactionRun(
-            self,
-            self._session_id,
-            messages,
-            max(current_tokens or 0, self._asked_about),
-            focus=focus_topic or "",
-            forced=force,
-            answer_tokens=self._settings.answer_tokens,
-            clock=self._clock,
+    def note_written(self, messages: Iterable[Message]) -> None:
+        """Take a host's word that an engine wrote these messages: a summary among them is updated and replaced."""
+        self._written.note(messages)
+
+    def clone_for_agent(self) -> ContextCompressor:
+        """Return a compressor with the same settings and model for another conversation."""
+        clone = ContextCompressor(
+            self.context_length, config=self._settings, llm=self._summariser.llm, clock=self._clock
         )
+        clone.on_event = self.on_event
+        return clone
+
+    def _fold(self, run: CompactionRun, messages: list[Message], focus: str, memory: str) -> list[Message]:
+        """Fold the middle of the conversation into one summary, which replaces an earlier one."""
         valid = list(repair(messages).messages)
         earlier = strip_summary(valid, self._written)
         previous = without_names(earlier.previous)
@@ -186,8 +138,8 @@ class ContextCompressor(ContextEngine):
                 messages=source,
                 budget_tokens=budget,
                 previous=redact(previous),
-                focus=redact(focus_topic or ""),
-                memory=redact(memory_context),
+                focus=redact(focus),
+                memory=redact(memory),
             ),
             max_calls=None if run.tokens - plan.kept_tokens >= run.tokens * MODEL_WORTH else 0,
         )
@@ -204,32 +156,9 @@ class ContextCompressor(ContextEngine):
             return self._finish(run, valid, "refused", run.targets.not_worth_it, summary)
         self._last_fold.remember(messages, result, freed)
         status: Status = "fallback" if summary.fallback else "folded"
-        return self._finish(run, result, status, summary.fallback or summary.note, summary, cut=plan.cut)
-
-    def go_on_from(self, parent: ContextCompressor) -> None:
-        """Go on on a fork from where the engine of its parent stands: its last fold is not made anew at once."""
-        self._fires_at = parent._fires_at
-        self.last_prompt_tokens = parent.last_prompt_tokens
-
-    def note_written(self, messages: Iterable[Message]) -> None:
-        """Take a host's word that an engine wrote these messages: a summary among them is updated and replaced."""
-        self._written.note(messages)
-
-    def use_model(self, llm: LLM | None) -> None:
-        """Make summaries with another model or key from now on; what went wrong with the one before is forgotten."""
-        self._summariser.configure(llm)
-
-    def get_status(self) -> dict[str, Any]:
-        """Return the counters and how the summariser is doing."""
-        return {**super().get_status(), "summariser": self._summariser.status()}
-
-    def clone_for_agent(self) -> ContextCompressor:
-        """Return a compressor with the same settings and model for another conversation."""
-        clone = ContextCompressor(
-            self.context_length, config=self._settings, llm=self._summariser.llm, clock=self._clock
-        )
-        clone.on_event = self.on_event
-        return clone
+        shortened = set(map(id, plan.cut))
+        cut = [index for index, message in enumerate(result) if id(message) in shortened]
+        return self._finish(run, result, status, summary.fallback or summary.note, summary, cut=cut)
 
     def _set_window(self, context_length: int) -> None:
         self._budgets = CompressorBudgets.of(
@@ -296,26 +225,6 @@ class ContextCompressor(ContextEngine):
             budget = min(budget, max(SHORTEST_WORTH_MAKING, run.targets.most - plan.kept_tokens - frame_tokens()))
         return 0 if run.targets.is_optional and budget < usual // 2 else budget
 
-    def _finish(
-        self,
-        run: CompactionRun,
-        result: list[Message],
-        status: Status,
-        reason: str,
-        summary: Summary | None = None,
-        *,
-        cut: tuple[Message, ...] = (),
-    ) -> list[Message]:
-        """Report a compaction, set the size at which the next may come, and return the result."""
-        self._asked_about = 0
-        self._fires_at = run.finish(result, status, reason, summary, cut=_places(cut, result))
-        return result
-
 
 def _is_codex_gpt55(model: str, provider: str) -> bool:
     return provider == "openai-codex" and model.lower().rpartition("/")[2] == "gpt-5.5"
-
-
-def _places(messages: tuple[Message, ...], result: list[Message]) -> list[int]:
-    wanted = {id(message) for message in messages}
-    return [index for index, message in enumerate(result) if id(message) in wanted]

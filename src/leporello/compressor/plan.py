@@ -12,9 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
-from leporello.compressor.boundaries import Boundaries, find_boundaries, newest
+from leporello.compressor.boundaries import Boundaries, find_boundaries
 from leporello.compressor.prune import prune
 from leporello.messages import Message, leading_systems, tool_calls_of, unread_start
+from leporello.messages.types import newest_of
 from leporello.redact import ABOUT
 from leporello.summary.artifacts.files import file_of
 from leporello.summary.masking import zone_start
@@ -57,27 +58,27 @@ def make_plan(
     room: Room | None,
 ) -> FoldPlan:
     """Plan a compaction whose kept messages fit into `room`, as nearly as can be; None: any number of tokens fits."""
-    making = _Making(messages, sizes)
-    room = room and room.beside_unread(making.unread_tokens, tail_budget)
+    planner = _Planner(messages, sizes)
+    room = room and room.beside_unread(planner.unread_tokens, tail_budget)
     plan = None
     for last_n in _halvings(protect_last_n):
         bounds = find_boundaries(
             messages,
-            making.tokens,
+            planner.tokens,
             protect_first_n=protect_first_n,
             protect_last_n=last_n,
             tail_budget=tail_budget,
         )
         for limit in (None, *PAYLOAD_LIMITS):
-            plan = making.plan(bounds, limit, room)
+            plan = planner.plan(bounds, limit, room)
             if room is None or plan.kept_tokens <= room.wanted:
                 left = zone_budget if room is None else min(zone_budget, room.wanted - plan.kept_tokens)
-                zone = making.zone(bounds, left)
-                zoned = making.plan(bounds, limit, room, zone=zone) if zone else plan
+                zone = planner.zone(bounds, left)
+                zoned = planner.plan(bounds, limit, room, zone=zone) if zone else plan
                 return replace(zoned, spare=max(0, left - (zoned.kept_tokens - plan.kept_tokens)))
     assert plan is not None  # noqa: S101 - there is always a first round
     assert room is not None  # noqa: S101 - without one the first plan fits
-    return plan if plan.kept_tokens <= room.most else making.plan(bounds, PAYLOAD_LIMITS[-1], room, cut_unread=True)
+    return plan if plan.kept_tokens <= room.most else planner.plan(bounds, PAYLOAD_LIMITS[-1], room, cut_unread=True)
 
 
 def _halvings(number: int) -> Iterator[int]:
@@ -87,14 +88,14 @@ def _halvings(number: int) -> Iterator[int]:
     yield 1
 
 
-class _Making:
+class _Planner:
     """Plans of one list of messages, for one pair of boundaries after the other."""
 
     def __init__(self, messages: list[Message], sizes: Sizes) -> None:
         self.tokens = [sizes.of(message) for message in messages]
         self._messages = messages
         self._sizes = sizes
-        self._user = newest(messages, "user")
+        self._user = newest_of(messages, "user")
         self._unread = unread_start(messages)
 
     @property

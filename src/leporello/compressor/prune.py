@@ -1,4 +1,4 @@
-"""Phase 1: old tool results give way to a placeholder. No model is asked, and the summariser reads the originals."""
+"""Old tool results give way to a placeholder. No model is asked, and the summariser reads the originals."""
 
 from __future__ import annotations
 

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from leporello.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FILE_NAME = "config.yaml"
 
 
-def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
+def home_folder() -> Path:
     """Return $LEPORELLO_HOME, or ~/.leporello; the folder is not created."""
-    named = environ.get("LEPORELLO_HOME") or "~/.leporello"
+    named = os.environ.get("LEPORELLO_HOME") or "~/.leporello"
     try:
         return Path(named).expanduser().absolute()
     except RuntimeError as error:
@@ -25,6 +21,6 @@ def home_folder(environ: Mapping[str, str] = os.environ) -> Path:
         ) from error
 
 
-def default_path(home: Path | None = None) -> Path:
+def default_path() -> Path:
     """Return the path of config.yaml in the home folder; the file need not exist."""
-    return (home or home_folder()) / FILE_NAME
+    return home_folder() / FILE_NAME

@@ -141,6 +141,11 @@ class ModelSettings(ConfigBlock):
         default=None, description="The longest answer to ask for, in tokens. `null`: the provider's own limit."
     )
 
+    def routed(self, model: str, provider: str, base_url: str) -> ModelSettings:
+        """Return these settings for a model that is reached elsewhere; "" leaves it to the keys that are set."""
+        update = {"default": model or None, "provider": provider or "auto", "base_url": base_url or None}
+        return self.model_copy(update=update)
+
 
 class Context(ConfigBlock):
     """Which engine keeps the conversation inside the window."""

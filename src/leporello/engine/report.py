@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Literal, TypeAlias
+
+from leporello.events import FOLDED, CompactionFinished
 
 Status: TypeAlias = Literal["folded", "unchanged", "refused", "fallback"]
 """What came of a compaction."""
@@ -32,6 +34,18 @@ class CompactionReport:
     unfoldable: tuple[int, ...] = ()
 
     @property
+    def folded(self) -> bool:
+        """Whether there is another window now."""
+        return self.status in FOLDED
+
+    @property
     def saved(self) -> float:
         """The share of tokens that the compaction saved, 0 to 1."""
         return 1 - self.tokens_after / self.tokens_before if self.tokens_before else 0.0
+
+    def finished(self, session_id: str, before: int = 0, after: int = 0) -> CompactionFinished:
+        """Return the event that tells of it; `before` and `after` are the tokens of the whole request, if known."""
+        fields = {key: value for key, value in asdict(self).items() if key != "unfoldable"}
+        return CompactionFinished(
+            session_id=session_id, prompt_tokens_before=before, prompt_tokens_after=after, **fields
+        )

@@ -16,7 +16,7 @@ from leporello.gateway.response_ids import hidden
 from leporello.llm.errors import classify
 from leporello.messages import fingerprint, last_speaker, leading_systems, role_of, tool_calls_of
 from leporello.session import alignment
-from leporello.session.dialects import converter_of
+from leporello.session.converters import converter_of
 from leporello.session.factory import switched
 from leporello.store import ROOT
 

@@ -13,7 +13,7 @@ from leporello.gateway.drop_in import pass_on
 from leporello.gateway.endpoint import Endpoint
 from leporello.gateway.recognition import recognise
 from leporello.messages import leading_systems
-from leporello.session.entries import load
+from leporello.session.saved_branch import load
 from leporello.store import Branch
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from leporello.lcm.view import (
     assemble,
     choose_tail,
     masked_from,
-    newest_user,
     start_without,
     view,
 )
 from leporello.messages import Message, role_of, text_of, unread_start
+from leporello.messages.types import newest_of
 from leporello.redact import redact_messages
 from leporello.store import FOLD, JournalRow, Proposal, StoredWindow
 from leporello.summary.blocks import block_tokens, frame_tokens
@@ -100,7 +100,7 @@ class Compaction:
         coverage = Coverage(fold.nodes)
         stored = branch.get(i for ids in sources for i in ids)
         seen = view(messages, sources, stored, [i for i, row in stored.items() if row.seq in coverage])
-        if newest_user([held.message for held in seen.held]) < 0:
+        if newest_of([held.message for held in seen.held], "user") < 0:
             return _unchanged(seen, "no message of the user is left to stand behind the blocks")
 
         unread = run.sizes.total(held.message for held in seen.held[seen.unread :])

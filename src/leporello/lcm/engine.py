@@ -11,7 +11,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from leporello.engine import ContextEngine, normalise_usage, window_tokens
+from leporello.engine import normalise_usage, window_tokens
 from leporello.errors import StoreError
 from leporello.events import Notice
 from leporello.lcm.artifacts import ArtifactTrail
@@ -27,10 +27,8 @@ from leporello.lcm.tools import SCHEMAS, LCMTools
 from leporello.lcm.view import KeptMessage, choose_tail
 from leporello.messages import Message, leading_systems, repair, unread_start
 from leporello.store import Branch
-from leporello.summary import Summariser
-from leporello.summary.last_fold import LastFold
-from leporello.summary.run import CompactionRun
 from leporello.summary.sizes import Sizes
+from leporello.summary.summarising_engine import SummarisingEngine
 
 if TYPE_CHECKING:
     import os
@@ -40,12 +38,13 @@ if TYPE_CHECKING:
     from leporello.lcm.threshold import LCMBudgets
     from leporello.llm import LLM
     from leporello.store import Store
+    from leporello.summary.run import CompactionRun
 
 DRAIN_SECONDS = 5.0
 GATHER_EVERY = 32  # messages
 
 
-class LCMEngine(ContextEngine):
+class LCMEngine(SummarisingEngine):
     """Keep every message in a store, and fold the older ones into a DAG of summaries that can be unfolded again.
 
     `config` is a `leporello.Config`, its `lcm` block, or a mapping of either; `llm=None` means that summaries are made
@@ -66,19 +65,18 @@ class LCMEngine(ContextEngine):
         executor: Executor | None = None,
     ) -> None:
         self._settings = LCMSettings.of(config)
-        self._clock = clock
-        self._executor = pool() if executor is None else executor
-        self._summariser = Summariser(
+        super().__init__(
             llm,
-            clock=clock,
             max_calls=self._settings.lcm.max_calls,
             deadline_seconds=self._settings.lcm.deadline_seconds,
             timeout_seconds=self._settings.timeout_seconds,
+            answer_tokens=self._settings.answer_tokens,
+            clock=clock,
         )
+        self._executor = pool() if executor is None else executor
         self._stores = OwnStores(self._settings, store if store is not None else self._settings.lcm.store)
         self._model, self._provider = "", ""
         self._route: dict[str, str] = {}
-        self._last_fold = LastFold(self._repaired)
         self._begin_with_lists()
         self._set_window(window_tokens(context_length))
 
@@ -129,7 +127,6 @@ class LCMEngine(ContextEngine):
     def on_session_reset(self) -> None:
         """Begin another conversation; the messages of the last one stay stored."""
         super().on_session_reset()
-        self.last_compaction = None
         self._begin_with_lists()
         self._set_window(self.context_length)
 
@@ -152,20 +149,12 @@ class LCMEngine(ContextEngine):
         self._preparation.route = self._route
         self._set_window(window_tokens(context_length))
 
-    def use_model(self, llm: LLM | None) -> None:
-        """Use another model or key for summaries; errors of the one before are forgotten."""
-        self._summariser.configure(llm)
-
     def update_from_response(self, usage: dict[str, Any]) -> None:
         """Take the provider's count; an empty one says nothing and changes nothing."""
-        counted = normalise_usage(usage)
-        if not counted["total_tokens"]:
-            return
-        self.last_prompt_tokens = counted["prompt_tokens"]
-        self.last_completion_tokens = counted["completion_tokens"]
-        self.last_total_tokens = counted["total_tokens"]
-        self._meter.observe(counted["prompt_tokens"])
-        self._set_budgets()
+        super().update_from_response(usage)
+        if normalise_usage(usage)["total_tokens"]:
+            self._meter.observe(self.last_prompt_tokens)
+            self._set_budgets()
 
     def should_compress_preflight(self, messages: list[Message]) -> bool:
         """Store new messages, and prepare leaves in the background when the window is filling; returns False."""
@@ -175,17 +164,10 @@ class LCMEngine(ContextEngine):
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
         """Fire at the threshold, and after a fold only when the window has grown again."""
-        tokens = self.last_prompt_tokens if prompt_tokens is None else prompt_tokens
-        self._asked_about = max(tokens, 0)
-        self._fired = 0 < self.threshold_tokens <= tokens and tokens >= self._fires_at
-        if self._lists is None and not self._fired and tokens > self.last_prompt_tokens:
-            self._prepare_in_background(tokens)  # another process may have had the turns before this one
+        self._fired = super().should_compress(prompt_tokens)
+        if self._lists is None and not self._fired and self._asked_about > self.last_prompt_tokens:
+            self._prepare_in_background(self._asked_about)  # another process may have had the turns before this one
         return self._fired
-
-    @property
-    def folds_at(self) -> int:
-        """The tokens of the request that is folded next: the threshold, or more after a fold that left little room."""
-        return max(self.threshold_tokens, self._fires_at) if self.threshold_tokens else 0
 
     def has_content_to_compress(self, messages: list[Message]) -> bool:
         """Tell whether anything stands before the tail."""
@@ -194,63 +176,6 @@ class LCMEngine(ContextEngine):
         unread = unread_start([one.message for one in held])
         tail = choose_tail(held, Sizes(), unread=unread, budget=self._budgets.tail)
         return len(tail.kept) < len(held)
-
-    def compress(
-        self,
-        messages: list[Message],
-        current_tokens: int | None = None,
-        focus_topic: str | None = None,
-        force: bool = False,
-        memory_context: str = "",
-    ) -> list[Message]:
-        """Fold everything before the tail into the DAG and return the window.
-
-        A fold at the threshold does not wait for the model when leaves are prepared in the background; one that a
-        person asked for does, within its limits.
-        """
-        again = self._last_fold.reapplied(messages)
-        if again is not None:
-            self._store_new(messages)
-            self._last_fold.tell(self, self.conversation)
-            return self._last_fold.compress(
-                again,
-                self,
-                current_tokens,
-                self._asked_about,
-                focus_topic=focus_topic,
-                force=force,
-                memory_context=memory_context,
-            )
-        run = CompactionRun(
-            self,
-            self.conversation,
-            messages,
-            max(current_tokens or 0, self._asked_about),
-            focus=focus_topic or "",
-            forced=force,
-            answer_tokens=self._settings.answer_tokens,
-            clock=self._clock,
-        )
-        writer = self._writer(focus_topic or "", memory_context, forced=force)
-        compaction = Compaction(self._branch, self._budgets, self._settings.lcm.fan_in, run, writer)
-        try:
-            if self._lists is None:
-                outcome = self._propose(compaction, messages)
-            else:
-                given = self._lists.readable(messages, full=True)
-                outcome = self._lists.compact(compaction, given)
-                if outcome.folded:
-                    self._last_fold.remember(given, outcome.messages, outcome.freed)
-        except StoreError as error:
-            self._report(error)
-            reason = f"the store could not be used: {error}"
-            outcome = Outcome(messages=self._repaired(messages), status="refused", reason=reason)
-        if outcome.folded:
-            self._next_plan_at = 0
-            self._meter.folded(self.threshold_tokens)
-        self._asked_about = 0
-        self._fires_at = run.finish(outcome.messages, outcome.status, outcome.reason, writer.call_budget, outcome.cut)
-        return list(outcome.messages)
 
     def get_tool_schemas(self) -> list[dict[str, Any]]:
         """Return the tools that search and unfold the history."""
@@ -269,7 +194,6 @@ class LCMEngine(ContextEngine):
             **super().get_status(),
             "conversation": self.conversation,
             "threshold": self._threshold_inputs(),
-            "summariser": self._summariser.status(),
         }
 
     def clone_for_agent(self) -> LCMEngine:
@@ -291,6 +215,36 @@ class LCMEngine(ContextEngine):
         self._executor.drain(self._trail.name, DRAIN_SECONDS)
         self._stores.close()
 
+    def _fold(self, run: CompactionRun, messages: list[Message], focus: str, memory: str) -> list[Message]:
+        """Fold everything before the tail into the DAG, and return the window.
+
+        A fold at the threshold does not wait for the model when leaves are prepared in the background; one that a
+        person asked for does, within its limits.
+        """
+        writer = self._writer(focus, memory, asked=run.asked)
+        compaction = Compaction(self._branch, self._budgets, self._settings.lcm.fan_in, run, writer)
+        try:
+            if self._lists is None:
+                outcome = self._propose(compaction, messages)
+            else:
+                given = self._lists.readable(messages, full=True)
+                outcome = self._lists.compact(compaction, given)
+                if outcome.folded:
+                    self._last_fold.remember(given, outcome.messages, outcome.freed)
+        except StoreError as error:
+            self._report(error)
+            reason = f"the store could not be used: {error}"
+            outcome = Outcome(messages=self._repaired(messages), status="refused", reason=reason)
+        if outcome.folded:
+            self._next_plan_at = 0
+            self._meter.folded(self.threshold_tokens)
+        return self._finish(run, outcome.messages, outcome.status, outcome.reason, writer.call_budget, cut=outcome.cut)
+
+    def _note_unused(self, messages: list[Message]) -> None:
+        """Store what is new in a list from before the last fold."""
+        self._store_new(messages)
+        super()._note_unused(messages)
+
     def _begin_with_lists(self, session_id: str | None = None, owner: str = "") -> None:
         """Begin a conversation whose host passes lists; the store is opened at its first message."""
         conversation = f"private-{uuid4().hex[:12]}" if session_id is None else session_id
@@ -299,10 +253,9 @@ class LCMEngine(ContextEngine):
 
     def _begin_conversation(self, branch: Branch, lists: HostLists | None) -> None:
         self._branch, self._lists = branch, lists
-        self._last_fold.forget()
+        self._session_id = branch.conversation
+        self._forget_folds()
         self._meter = UsageMeter(floor_share(self._settings.lcm), self._settings.lcm.masked_zone)
-        self._fires_at = 0
-        self._asked_about = 0
         self._fired = False
         self._next_plan_at = 0
         self._ungathered = self._listed = 0
@@ -314,9 +267,8 @@ class LCMEngine(ContextEngine):
 
     def go_on_from(self, parent: LCMEngine) -> None:
         """Take over the token counts of the parent's engine on a fork, so that it is not folded again at once."""
-        self._fires_at = parent._fires_at
+        super().go_on_from(parent)
         self._meter = copy(parent._meter)
-        self.last_prompt_tokens = parent.last_prompt_tokens
 
     def _set_window(self, context_length: int) -> None:
         self.context_length = context_length
@@ -372,11 +324,11 @@ class LCMEngine(ContextEngine):
             text = f"the conversation is not stored at the moment: {error}"
             self.emit(Notice(session_id=self.conversation, text=text))
 
-    def _writer(self, focus: str, memory: str, *, forced: bool) -> NodeWriter:
+    def _writer(self, focus: str, memory: str, *, asked: bool) -> NodeWriter:
         """Return the writer of the nodes; at the threshold it does not call the model if nodes are prepared."""
         settings = self._settings.lcm
         prepares = settings.background and self._summariser.llm is not None
-        waits = forced or bool(focus) or not (self._fired and prepares)
+        waits = asked or not (self._fired and prepares)
         self._fired = False
         call_budget = CallBudget(self._clock, max_calls=settings.max_calls, seconds=settings.deadline_seconds)
         return NodeWriter(self._summariser, call_budget, use_model=waits, focus=focus, memory=memory)

@@ -12,8 +12,7 @@ from uuid import uuid4
 
 from leporello.errors import LeporelloError, StoreError
 from leporello.lcm.background import pool
-from leporello.lcm.claim import CLAIM_SECONDS
-from leporello.lcm.preparation import KINDS, NodePreparation
+from leporello.lcm.preparation import CLAIM_SECONDS, KINDS, NodePreparation
 from leporello.redact import logger
 from leporello.store import Branch
 from leporello.summary import Summariser

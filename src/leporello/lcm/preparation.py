@@ -10,16 +10,18 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from leporello.lcm.claim import CLAIM_SECONDS, renewed
 from leporello.lcm.dag import FULL, Coverage, Piece, covers_of, group_to_condense, in_order, is_full, pack
 from leporello.lcm.fold import budget_over, pieces_of, uncovered, written_again
 from leporello.lcm.node_writer import CALLS, PAID, REMAKE, CallBudget, NodeWriter
-from leporello.lcm.view import newest_user, tail_start
+from leporello.lcm.view import tail_start
+from leporello.messages.types import newest_of
 from leporello.store import Cover
 from leporello.store.branch import tops_of
+from leporello.store.renewal import Renewal
 from leporello.summary.blocks import block_tokens
 from leporello.summary.masking import zone_start
 from leporello.tokens import count_message
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
 
 LEAF, CONDENSED, AGAIN = "lcm.leaf", "lcm.condensed", "lcm.remake"
 KINDS = (LEAF, CONDENSED, AGAIN)
+CLAIM_SECONDS = 60.0  # renewed while a job is done
 FIRST_WAIT, LONGEST_WAIT = 30.0, 600.0
 
 
@@ -118,7 +121,7 @@ class NodePreparation:
         store = self._branch.store
         self._room = self._room or int(job.payload.get("room", 0))
         self.route = self.route or dict(job.payload.get("route", {}))
-        with renewed(store, job):
+        with Renewal(partial(store.renew_job, job, seconds=CLAIM_SECONDS), CLAIM_SECONDS):
             writer = NodeWriter(self._summariser, call_budget, use_model=True)
             node = None if self._is_needless(job) else self._written(job, writer)
         if node is not None and node.meta.get(REMAKE):
@@ -233,7 +236,7 @@ def before_zone(rows: Sequence[Stored], budgets: LCMBudgets) -> list[Stored]:
     messages = [row.message for row in rows]
     start = tail_start(messages, lambda index: rows[index].tokens, budgets.tail, len(rows))
     start = zone_start(messages, start, budgets.zone, count_message)
-    user = newest_user(messages)
+    user = newest_of(messages, "user")
     return [row for index, row in enumerate(rows[:start]) if index != user]
 
 

@@ -23,6 +23,7 @@ from leporello.messages import (
     text_of,
     unread_start,
 )
+from leporello.messages.types import newest_of
 from leporello.summary.blocks import blocks_text
 from leporello.summary.masking import masked_in_zone
 from leporello.summary.payloads import shorten
@@ -134,7 +135,7 @@ def choose_tail(held: Sequence[KeptMessage], sizes: Sizes, *, unread: int, budge
     if not held:
         return Tail(start=0, kept=[])
     messages = [one.message for one in held]
-    user = newest_user(messages)
+    user = newest_of(messages, "user")
     anchor = sizes.of(messages[user]) if user >= 0 else 0
     room = room.beside_unread(sizes.total(messages[unread:]) + (anchor if user < unread else 0), budget)
     budget = min(budget, max(0, room.wanted - anchor))
@@ -154,16 +155,11 @@ def tail_start(messages: Sequence[Message], size: Callable[[int], int], budget: 
     return start
 
 
-def newest_user(messages: Sequence[Message]) -> int:
-    """Return the index of the newest message of the user, -1 without one."""
-    return next((at for at in range(len(messages) - 1, -1, -1) if role_of(messages[at]) == "user"), -1)
-
-
 def masked_from(held: Sequence[KeptMessage], first: int, tail: Tail) -> list[KeptMessage]:
     """Return everything from `first` on, masked where it stands before the tail, and the newest user message."""
     older = len(tail.kept) - (len(held) - tail.start)  # 1 when the newest user message stands before the tail
     zone = [_masked(one) for one in held[first : tail.start]]
-    anchor = tail.kept[:older] if newest_user([one.message for one in held]) < first else []
+    anchor = tail.kept[:older] if newest_of([one.message for one in held], "user") < first else []
     return [*anchor, *zone, *tail.kept[older:]]
 
 
@@ -178,7 +174,7 @@ def start_without(held: Sequence[KeptMessage], folded: set[int]) -> int | None:
     None when that would split a call from its results, or leave a gap.
     """
     messages = [one.message for one in held]
-    user = newest_user(messages)
+    user = newest_of(messages, "user")
     start = len(held)
     while start > 0 and not (held[start - 1].ids and held[start - 1].seq in folded):
         start -= 1
@@ -189,7 +185,7 @@ def start_without(held: Sequence[KeptMessage], folded: set[int]) -> int | None:
 def _shortened(kept: list[KeptMessage], unread: int, sizes: Sizes, room: Room) -> list[KeptMessage]:
     """Shorten read messages, oldest first; of the last `unread` ones only what the model's window cannot hold."""
     messages = whole = [held.message for held in kept]
-    user = newest_user(whole)
+    user = newest_of(whole, "user")
     read = [index for index in range(len(kept) - unread) if index != user]
     newest = [index for index in range(len(kept) - unread, len(kept)) if index != user]
 
@@ -222,7 +218,7 @@ def assemble(
     """Join system prompt, blocks with a list of names, and tail; without a block nothing is added."""
     head = [held.message for held in systems]
     kept = [held.message for held in tail]
-    user = newest_user(kept)
+    user = newest_of(kept, "user")
     blocks = blocks_text(tops, tail[user].seq if user >= 0 else 0, names)
     joined = place(head, blocks, kept) if tops else [*head, *kept]
     shown = _with_sources(list(repair(joined).messages), systems, tail)

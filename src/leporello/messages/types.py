@@ -99,6 +99,11 @@ def last_speaker(messages: Sequence[Any]) -> int:
     return next((at for at in range(len(messages) - 1, -1, -1) if not is_system(messages[at])), -1)
 
 
+def newest_of(messages: Sequence[Any], role: str) -> int:
+    """Return the place of the newest message of a role, -1 without one."""
+    return next((at for at in range(len(messages) - 1, -1, -1) if role_of(messages[at]) == role), -1)
+
+
 def parts_of(message: Any) -> list[Part]:
     """Return the content as a list of parts; text becomes one text part, anything unreadable is left out."""
     content = message.get("content") if isinstance(message, dict) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leporello.messages.types import leading_systems, role_of
+from leporello.messages.types import leading_systems, newest_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,5 @@ def unread_start(messages: Sequence[Message]) -> int:
     A line that a repair wrote between two messages of users counts as one: of what a room said without being answered,
     only the newest is about to be read. Without any, everything but the leading system messages is unread.
     """
-    for index in range(len(messages) - 1, -1, -1):
-        if role_of(messages[index]) == "assistant":
-            return index + 1
-    return leading_systems(messages)
+    answer = newest_of(messages, "assistant")
+    return leading_systems(messages) if answer < 0 else answer + 1

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from leporello.config.engines import BUILT_IN
 from leporello.errors import PluginError
 from leporello.plugins.discover import Found, discover
+from leporello.plugins.engine_factory import EngineFactory
 from leporello.plugins.load import import_plugin, register_function, run_register
-from leporello.plugins.make import Making
 from leporello.plugins.offer import Offer
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ class Registration:
     register: Register
     context: PluginContext
 
-    def offers(self, making: Making, name: str) -> Iterator[Offer]:
+    def offers(self, factory: EngineFactory, name: str) -> Iterator[Offer]:
         """Yield the engines that it registered, to be had under the configured `name`."""
         for index, thing in enumerate(self.context.engines):
-            yield Offer(thing, name=name, found=self.found, making=making, again=partial(self.again, index))
+            yield Offer(thing, name=name, found=self.found, factory=factory, again=partial(self.again, index))
 
     def again(self, index: int) -> Offered | None:
         """Run the plugin again; return the engine that it registers in the same place, its commands replace the old."""
@@ -85,10 +85,10 @@ class EnabledPlugins:
         self._told = True
         return [*map(str, self.failures), *self.notes()]
 
-    def offers(self, making: Making, name: str) -> Iterator[Offer]:
+    def offers(self, factory: EngineFactory, name: str) -> Iterator[Offer]:
         """Yield the engines that they registered, to be had under the configured `name`."""
         for one in self.registrations:
-            yield from one.offers(making, name)
+            yield from one.offers(factory, name)
 
     def _run(self) -> None:
         with self._lock:
@@ -110,7 +110,7 @@ def survey(config: Config, enabled: EnabledPlugins | None = None) -> list[Found]
     plugins = enabled or EnabledPlugins(config)
     engines: list[Found] = []
     failed = {error.plugin: error.problem for error in plugins.failures}
-    for offer in plugins.offers(Making.of(config), ""):
+    for offer in plugins.offers(EngineFactory.of(config), ""):
         try:
             name = _name_of(offer)
         except PluginError as error:

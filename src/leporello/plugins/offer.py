@@ -7,15 +7,15 @@ from weakref import WeakValueDictionary
 
 from leporello.engine import ContextEngine
 from leporello.errors import PluginError
+from leporello.plugins.engine_factory import checked
 from leporello.plugins.load import blame
-from leporello.plugins.make import checked
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leporello.plugins.context import Offered
     from leporello.plugins.discover import Found
-    from leporello.plugins.make import Making
+    from leporello.plugins.engine_factory import EngineFactory
 
 # Every engine that a conversation has, by identity: a plugin may hand out the same one again.
 _taken: WeakValueDictionary[int, ContextEngine] = WeakValueDictionary()
@@ -33,13 +33,13 @@ class Offer:
         *,
         name: str,
         found: Found,
-        making: Making,
+        factory: EngineFactory,
         again: Callable[[], Offered | None] | None = None,
     ) -> None:
         self.thing = thing
         self.found = found
         self._name = name
-        self._making = making
+        self._factory = factory
         self._again = again
         self._sample = thing if isinstance(thing, ContextEngine) else None
         self._engine_name: str | None = None
@@ -76,7 +76,7 @@ class Offer:
                 plugin=self.found.name,
                 file=self.found.path,
             )
-        self._making.introduce(engine, self.found)
+        self._factory.introduce(engine, self.found)
         _taken[id(engine)] = engine
         return engine
 
@@ -118,4 +118,4 @@ class Offer:
             return None if clone is None else checked(clone, method, self.found)
 
     def _construct(self, factory: Any) -> ContextEngine:
-        return self._making.construct(factory, self._name, self.found)
+        return self._factory.construct(factory, self._name, self.found)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from leporello.config import Config
     from leporello.plugins.enabled import EnabledPlugins
-    from leporello.plugins.make import Making
+    from leporello.plugins.engine_factory import EngineFactory
 
 T = TypeVar("T")
 
@@ -26,14 +26,14 @@ T = TypeVar("T")
 class Search:
     """One search: what it found, what failed, and what the plugins said on the way."""
 
-    def __init__(self, name: str, config: Config, making: Making, enabled: EnabledPlugins) -> None:
+    def __init__(self, name: str, config: Config, factory: EngineFactory, enabled: EnabledPlugins) -> None:
         self.failures: list[PluginError] = []
         self.notes: list[str] = []
         self.own: Registration | None = None
         """What the engine's folder registered."""
         self._name = name
         self._config = config
-        self._making = making
+        self._factory = factory
         self._enabled = enabled
         self._folders = [one for one in engine_folders(config) if one.name == name]
         self._registered: list[Offer] = []
@@ -75,7 +75,7 @@ class Search:
 
     def _plugin(self) -> Offer | None:
         """Let the enabled plugins register, in the order of `plugins.enabled`, and take the engine of that name."""
-        for offer in self._enabled.offers(self._making, self._name):
+        for offer in self._enabled.offers(self._factory, self._name):
             if offer.known_name() == BUILT_IN:
                 self.notes.append(ignored_plugin(offer.found))
             else:
@@ -129,13 +129,13 @@ class Search:
         if register:
             self.own = Registration(found, register, run_register(register, found))
             self.notes += self.own.context.notes
-            offers = list(self.own.offers(self._making, self._name))
+            offers = list(self.own.offers(self._factory, self._name))
             if offers:
                 return (self._choose(offers) if len(offers) > 1 else None) or offers[0]
         thing, note = engine_class(module, found)
         if note:
             self.notes.append(note)
-        return Offer(thing, name=self._name, found=found, making=self._making)
+        return Offer(thing, name=self._name, found=found, factory=self._factory)
 
     def _choose(self, offers: list[Offer]) -> Offer | None:
         """Return the offer of the name; an engine is made for that only where its name cannot be known otherwise."""

@@ -11,8 +11,8 @@ from leporello.engine import strict_keywords
 from leporello.errors import EngineFallbackWarning, PluginError, PluginWarning, UnknownWindowWarning, warn_caller
 from leporello.plugins.discover import discover
 from leporello.plugins.enabled import EnabledPlugins, ignored_plugin
+from leporello.plugins.engine_factory import EngineFactory, assumed_window, takes
 from leporello.plugins.hermes.host import serve
-from leporello.plugins.make import Making, assumed_window, takes
 from leporello.plugins.search import Search
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class EngineSource:
     ) -> None:
         self.config = Config.coerce(config)
         self.name = name or self.config.context.engine or BUILT_IN
-        self._making = Making.of(
+        self._factory = EngineFactory.of(
             self.config,
             model=model,
             provider=provider,
@@ -136,15 +136,15 @@ class EngineSource:
         except PluginError as error:
             failed = f"context engine '{self.name}' cannot be used; the built-in compressor takes its place."
             warn_caller(f"{failed}\n{error.problem}", EngineFallbackWarning)
-            engine = self._making.compressor()
+            engine = self._factory.compressor()
         if self.assumes_window(engine) and not self._told_window:
             self._told_window = True
-            warn_caller(assumed_window(self._making.model), UnknownWindowWarning)
+            warn_caller(assumed_window(self._factory.model), UnknownWindowWarning)
         return engine
 
     def assumes_window(self, engine: ContextEngine) -> bool:
         """Tell whether an engine from here goes by an assumed window, because the model's is not known."""
-        return self._making.is_assumed and getattr(engine, "context_length", 0) == self._making.context_length
+        return self._factory.is_assumed and getattr(engine, "context_length", 0) == self._factory.context_length
 
     def make(self) -> ContextEngine:
         """Return an engine for one more conversation; a PluginError says why the chosen one cannot be had."""
@@ -155,12 +155,12 @@ class EngineSource:
 
     def built_in(self) -> ContextEngine:
         """Return the built-in engine for the same model: it folds where the chosen one fails."""
-        return self._making.compressor()
+        return self._factory.compressor()
 
     def _engine(self) -> ContextEngine:
         if self.name == BUILT_IN:
             self._look_for_namesakes()
-            return self._making.compressor()
+            return self._factory.compressor()
         with self._lock:
             offer = self._chosen()
             try:
@@ -171,7 +171,7 @@ class EngineSource:
     def _chosen(self) -> Offer:
         """Return what the chosen engine is made of; it is looked for once."""
         with self._lock:
-            serve(self.config, **self._making.given_llm())
+            serve(self.config, **self._factory.given_llm())
             if self._offer is None:
                 self._offer = self._find()
             return self._offer
@@ -179,7 +179,7 @@ class EngineSource:
     def takes(self, option: str) -> bool:
         """Tell whether the chosen engine's constructor names an option; an engine that a plugin made takes none."""
         if self.name == BUILT_IN:
-            return takes(type(self._making.compressor()), option)
+            return takes(type(self._factory.compressor()), option)
         try:
             thing = self._chosen().thing
         except PluginError as error:
@@ -200,7 +200,7 @@ class EngineSource:
         return PluginError(f"it cannot be used as an engine.\n{error.problem}", plugin=self.name)
 
     def _find(self) -> Offer:
-        search = Search(self.name, self.config, self._making, self._enabled)
+        search = Search(self.name, self.config, self._factory, self._enabled)
         offer = search.find()
         if offer is None:
             raise PluginError(search.report(), plugin=self.name)

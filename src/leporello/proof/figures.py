@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from leporello.events import FOLDED
 from leporello.proof.bootstrap import Share, share
 from leporello.proof.exact_values import KINDS
 from leporello.proof.needed import Kept
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
     from leporello.proof.needed import Score
     from leporello.proof.replay import Run
-
-_FOLDED = ("folded", "fallback")
 
 
 @dataclass(kw_only=True)
@@ -55,7 +54,7 @@ def engine_figures(runs: Sequence[Run]) -> dict[str, Any]:
     dollars = [run.costs.usd for run in runs]
     prompt = sum(run.costs.prompt for run in runs)
     read = sum(run.costs.cache_read for run in runs)
-    folds = [fold for run in runs for fold in run.folds if fold.status in _FOLDED]
+    folds = [fold for run in runs for fold in run.folds if fold.status in FOLDED]
     return {
         "cost_usd": None if None in dollars else round(sum(filter(None, dollars)), 6),
         "tokens": {

@@ -315,7 +315,7 @@ class _Replay:
         self.done.costs.compactions_usd += event.cost_usd or 0.0
         if event.status == "refused":
             self.watch.refused(event.reason)
-        if event.status in ("folded", "fallback") and self._session and not self.is_baseline:
+        if event.folded and self._session and not self.is_baseline:
             self.watch.folded(self._session.window, self._at)
 
 

@@ -11,6 +11,7 @@ from leporello.session.result_repair import repaired_result
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
+    from leporello.engine import Status
     from leporello.messages import Dialect
     from leporello.session.window import Window
     from leporello.store import Proposal
@@ -31,54 +32,55 @@ class CompressResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The result to use, None to leave the window as it is; the report; and the repairs of the result."""
+    """The report, the result to use (None leaves the window as it is), and how it was repaired first."""
 
-    result: list[Message] | None
     report: CompactionReport
+    result: list[Message] | None = None
     repairs: tuple[str, ...] = ()
 
 
-def judge(made: CompressResult, window: Window, dialect: Dialect, *, room: int | None = None) -> Verdict:
+def judge(compressed: CompressResult, window: Window, dialect: Dialect, *, room: int | None = None) -> Verdict:
     """Accept a result that is valid, smaller, and still holds the newest message of the user; refuse any other.
 
     `room` is given for an engine of a third party: its result is repaired first, see `leporello.session.result_repair`.
     """
     report = replace(
-        made.report or CompactionReport(status="folded"),
+        compressed.report or CompactionReport(status="folded"),
         tokens_before=window.tokens,
         messages_before=len(window),
-        seconds=made.report.seconds if made.report else made.seconds,
+        seconds=compressed.report.seconds if compressed.report else compressed.seconds,
     )
-    if made.result == window.messages:
-        said = report.status if report.status in ("unchanged", "refused") else "unchanged"
-        return unchanged(replace(report, status=said), window)
-    result = made.result
+    if compressed.result == window.messages:
+        return Verdict(report=unchanged(report, window, status="unchanged" if report.folded else report.status))
+    result = compressed.result
     problem = _shape_problem(result)
-    changes: tuple[str, ...] = ()
+    repairs: tuple[str, ...] = ()
     if not problem and room is not None:
-        fixed = repaired_result(result, window, dialect, room=room)
-        result, changes = fixed.messages, fixed.changes
-        report = replace(report, reason=report.reason or "; ".join(changes))
+        repaired = repaired_result(result, window, dialect, room=room)
+        result, repairs = repaired.messages, repaired.changes
+        report = replace(report, reason=report.reason or "; ".join(repairs))
         if result == window.messages:
-            return unchanged(replace(report, status="unchanged"), window)
+            return Verdict(report=unchanged(report, window, status="unchanged"))
     problem = problem or _problem(result, window, dialect)
     if problem:
-        return unchanged(replace(report, status="refused", reason=problem, unfoldable=()), window)
-    status = report.status if report.status in ("folded", "fallback") else "folded"
+        return Verdict(report=unchanged(report, window, status="refused", reason=problem))
+    status = report.status if report.folded else "folded"
     report = replace(report, status=status, tokens_after=count_messages(result), messages_after=len(result))
-    return Verdict(result=result, report=report, repairs=changes)
+    return Verdict(report=report, result=result, repairs=repairs)
 
 
-def unchanged(report: CompactionReport, window: Window) -> Verdict:
-    """Return a verdict that leaves the window as it is."""
-    report = replace(
+def unchanged(report: CompactionReport, window: Window, *, status: Status, reason: str = "") -> CompactionReport:
+    """Return the report of a compaction whose result is not used, so that the window stays as it is."""
+    return replace(
         report,
+        status=status,
+        reason=reason or report.reason,
         tokens_before=window.tokens,
         tokens_after=window.tokens,
         messages_before=len(window),
         messages_after=len(window),
+        unfoldable=() if reason else report.unfoldable,
     )
-    return Verdict(result=None, report=report)
 
 
 def _shape_problem(result: Any) -> str:

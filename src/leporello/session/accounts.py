@@ -8,13 +8,13 @@ from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.caching.prefix import NOT_MOVED
+from leporello.events import FOLDED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from leporello.store import JournalRow
 
-FOLDED: Final = ("folded", "fallback")
 REQUEST: Final = "request"
 UNDO: Final = "undo"
 

@@ -45,7 +45,7 @@ def _unique(call: Any, taken: set[str], fresh: set[str], renamed: dict[str, str]
 
 def with_renamed_ids(conversation: Conversation, messages: Sequence[Message]) -> list[Message]:
     """Rename the call ids of tool results as those of their calls were renamed."""
-    waiting = open_calls_of(conversation.window.messages) if conversation.renamed else set()
+    waiting = open_call_ids(conversation.window.messages) if conversation.renamed else set()
     return [_with_renamed_id(message, conversation.renamed, waiting) for message in messages]
 
 
@@ -57,7 +57,7 @@ def _with_renamed_id(message: Message, renamed: dict[str, str], waiting: set[str
 
 def add_entries(conversation: Conversation, new: Sequence[Entry]) -> None:
     """Append entries to the window; a late result replaces the stub that was sent for it."""
-    waiting = open_calls_of(conversation.window.messages)
+    waiting = open_call_ids(conversation.window.messages)
     stubs: dict[str, int] | None = None
     late: dict[int, Entry] = {}
     added: list[Entry] = []
@@ -81,7 +81,7 @@ def add_entries(conversation: Conversation, new: Sequence[Entry]) -> None:
     conversation.window.extend(added)
 
 
-def open_calls_of(messages: Sequence[Message]) -> set[str]:
+def open_call_ids(messages: Sequence[Message]) -> set[str]:
     """Return the ids of the newest answer's calls that have no result yet."""
     answered: set[str] = set()
     for message in reversed(messages):
@@ -91,6 +91,14 @@ def open_calls_of(messages: Sequence[Message]) -> set[str]:
             return {id_ for id_ in call_ids_of(message) if id_ not in answered}
         answered.add(_answered_call(message))
     return set()
+
+
+def key_of_calls(message: Message) -> tuple[str, ...]:
+    """Return what a message is apart from its text: the result of a call, or an answer with these; () for any other."""
+    if role_of(message) == "tool":
+        return ("tool", str(message.get("tool_call_id")))
+    ids = call_ids_of(message)
+    return ("calls", *ids) if ids else ()
 
 
 def _answered_call(message: Message) -> str:

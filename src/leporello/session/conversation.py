@@ -26,13 +26,12 @@ from leporello.messages import (
     tool_result,
 )
 from leporello.messages.rules import takes_turns
-from leporello.messages.types import ROLES
+from leporello.messages.types import ROLES, newest_of
 from leporello.prices import cost
 from leporello.redact import logger, redact
-from leporello.session.accounts import FOLDED, REQUEST, Accounts
+from leporello.session.accounts import REQUEST, Accounts
 from leporello.session.answers import INCOMPLETE
-from leporello.session.calls import add_entries, with_renamed_ids, with_unique_ids
-from leporello.session.entries import common_prefix
+from leporello.session.calls import add_entries, open_call_ids, with_renamed_ids, with_unique_ids
 from leporello.session.events import (
     AnswerRecorded,
     PrefixMoved,
@@ -44,9 +43,10 @@ from leporello.session.events import (
 from leporello.session.folding import LEASE_SECONDS, above_safety_limit, fold, safety_limit
 from leporello.session.meter import Meter
 from leporello.session.persistence import Persistence
+from leporello.session.saved_branch import common_prefix
 from leporello.session.undo import undo
 from leporello.session.validity import Validity
-from leporello.session.window import Source, Window, entry_of
+from leporello.session.window import Source, Window
 from leporello.store import JournalRow
 from leporello.tokens import count_message, count_tools
 
@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     from leporello.messages import Dialect, Message, ToolCall
     from leporello.session.answers import ModelAnswer
     from leporello.session.engine_host import EngineHost
-    from leporello.session.entries import SavedBranch
     from leporello.session.meter import Count
     from leporello.session.route import Route
+    from leporello.session.saved_branch import SavedBranch
     from leporello.session.window import Entry
     from leporello.store import Branch
 
@@ -167,14 +167,14 @@ class Conversation:
             saved = None if self.pending else self.persistence.changed_elsewhere(self.window)
             if saved is not None:
                 self._reload_changed(saved)
-        said = [Source(message=message) for message in new]
-        if said:
-            said[-1].known = tuple(known)
-            self.persistence.store(self.window, said)
+        sources = [Source(message=message) for message in new]
+        if sources:
+            sources[-1].known = tuple(known)
+            self.persistence.store(self.window, sources)
         self.recovered = False
         if "user" in roles:
             self.accounts.turn_rows = []
-        entries = [entry_of(one.message, sources=[one]) for one in said]
+        entries = [source.entry() for source in sources]
         if "tool" in roles:
             add_entries(self, entries)
         else:
@@ -195,6 +195,13 @@ class Conversation:
             fold(self, size.tokens, trigger="the window is filling")
         self._note_request()
 
+    def openai_request(self) -> dict[str, Any]:
+        """Return the request in OpenAI's format: `messages` and, if there are any, `tools`."""
+        tools = self.tools.merged
+        messages = self.caching.mark(self.window.wire, tools=tools, clean=True)
+        self.window.rewritten = len(messages)
+        return {"messages": messages, "tools": list(tools)} if tools else {"messages": messages}
+
     def record(self, answer: ModelAnswer, known: Sequence[bytes] = ()) -> list[ToolCall]:
         """Store the model's answer, let the engine answer the calls of its own tools, and return the other calls.
 
@@ -204,11 +211,11 @@ class Conversation:
         if "tool_calls" in message:
             message = with_unique_ids(self, message)
         self.attempt(self.engine.report_usage, dict(answer.usage) if answer.usage else self._estimated_usage(answer))
-        said = Source(message=message, known=tuple(known))
+        source = Source(message=message, known=tuple(known))
         upto = self.pending.length if self.pending else len(self.window)
         row = self._row(self.pending, answer.usage)
-        self.persistence.store_answer(said, self.window, upto, row)
-        self.window.extend([entry_of(message, sources=[said])])
+        self.persistence.store_answer(source, self.window, upto, row)
+        self.window.extend([source.entry()])
         self._account(answer, row)
         calls = self.open_calls() if "tool_calls" in message else []
         for call in calls:
@@ -236,7 +243,7 @@ class Conversation:
         before = self.window.tokens
         tokens = max(error.actual or 0, self.size().tokens, self.route.context_length + 1)
         report = fold(self, tokens, trigger="the provider found it too long", force=True, wait=LEASE_SECONDS)
-        return report.status in FOLDED or self.window.tokens < before  # another process may have folded it
+        return report.folded or self.window.tokens < before  # another process may have folded it
 
     def compact(self, focus: str | None) -> CompactionReport:
         """Fold now, whatever the engine's threshold."""
@@ -288,22 +295,21 @@ class Conversation:
         first = entries[0] if self.window.systems() else None
         if first is not None and text in [text_of(message) for message in (first.message, *first.source_messages)]:
             return
-        said = Source(message={"role": "system", "content": text}, prompt=bool(entries))
-        entry = entry_of(said.message, sources=[said])
+        source = Source(message={"role": "system", "content": text}, prompt=bool(entries))
         if not entries:
-            self.persistence.unstored_prompt = [said]
-            self.window.extend([entry])
+            self.persistence.unstored_prompt = [source]
+            self.window.extend([source.entry()])
             return
-        self.persistence.store(self.window, [said])
-        self.change(0, [entry, *(entries if first is None else entries[1:])], "system prompt changed")
+        self.persistence.store(self.window, [source])
+        self.change(0, [source.entry(), *(entries if first is None else entries[1:])], "system prompt changed")
 
     def replace_system_messages(self, systems: Sequence[Message]) -> None:
         """Replace the leading system messages."""
-        said = [Source(message=copied(message), prompt=True) for message in systems]
-        if said:
-            self.persistence.store(self.window, said)
+        sources = [Source(message=copied(message), prompt=True) for message in systems]
+        if sources:
+            self.persistence.store(self.window, sources)
         rest = self.window.entries[self.window.systems() :]
-        self.change(0, [*(entry_of(one.message, sources=[one]) for one in said), *rest], "system prompt changed")
+        self.change(0, [*(source.entry() for source in sources), *rest], "system prompt changed")
 
     def repair(self, why: str = "repaired") -> None:
         """Make the window valid for the dialect; the changes stay in it, because they are sent."""
@@ -339,13 +345,6 @@ class Conversation:
 
     # reading
 
-    def openai_request(self) -> dict[str, Any]:
-        """Return the request in OpenAI's format: `messages` and, if there are any, `tools`."""
-        tools = self.tools.merged
-        messages = self.caching.mark(self.window.wire, tools=tools, clean=True)
-        self.window.rewritten = len(messages)
-        return {"messages": messages, "tools": list(tools)} if tools else {"messages": messages}
-
     @property
     def folds_at(self) -> int:
         """The size of the request that is folded next; 0 when none is folded by itself, or the engine does not say."""
@@ -362,18 +361,12 @@ class Conversation:
         return self.meter.count(self.window, None if self.tools.given is None else self.tools.tokens)
 
     def open_calls(self) -> list[ToolCall]:
-        """Return the calls of the newest answer that have no result yet."""
-        answered: set[str] = set()
-        for message in reversed(self.window.messages):
-            if role_of(message) == "tool":
-                answered.add(str(message.get("tool_call_id")))
-                continue
-            if is_system(message):
-                continue
-            if role_of(message) != "assistant" or message.get(INCOMPLETE):
-                return []
-            return [call for call in tool_calls_of(message) if call.id not in answered]
-        return []
+        """Return the calls of the newest answer that have no result yet; those of one that broke off are not run."""
+        messages = self.window.messages
+        waiting = open_call_ids(messages)
+        if not waiting or (answer := messages[newest_of(messages, "assistant")]).get(INCOMPLETE):
+            return []
+        return [call for call in tool_calls_of(answer) if call.id in waiting]
 
     @property
     def done(self) -> bool:
@@ -480,9 +473,9 @@ class Conversation:
     def _answer(self, call: ToolCall) -> None:
         """Let the engine answer a call of one of its tools, and store the result."""
         answer = self.engine.answer(call, self.window.engine_messages(self.engine.copy))
-        said = Source(message=tool_result(call, answer.text))
-        self.persistence.store(self.window, [said])
-        self.window.extend([entry_of(said.message, sources=[said])])
+        source = Source(message=tool_result(call, answer.text))
+        self.persistence.store(self.window, [source])
+        self.window.extend([source.entry()])
         self.emit(ToolAnswered(session_id=self.id, name=call.name, call_id=call.id, seconds=answer.seconds))
 
     def _account(self, answer: ModelAnswer, row: JournalRow) -> None:

@@ -14,14 +14,14 @@ from leporello.config.engines import BUILT_IN
 from leporello.engine import ContextEngine
 from leporello.errors import SessionError
 from leporello.plugins import EngineSource
-from leporello.plugins.make import assumed_window, known_window
+from leporello.plugins.engine_factory import assumed_window, known_window
 from leporello.session.arguments import check_engine, check_sink, check_store, check_texts, check_window
 from leporello.session.conversation import Conversation
-from leporello.session.dialects import converter_of
+from leporello.session.converters import converter_of
 from leporello.session.engine_host import OWN_MODULES, EngineHost, takes_branch
-from leporello.session.entries import load
 from leporello.session.resumption import refire_at, resume_meter
 from leporello.session.route import Route
+from leporello.session.saved_branch import load
 from leporello.session.telemetry import with_spans
 from leporello.store import Branch, open_store
 from leporello.tokens import DEFAULT_WINDOW
@@ -343,9 +343,4 @@ def _routing(
 def _connected(config: Config, route: Route) -> LLM | None:
     from leporello.llm import connect
 
-    own = {
-        "default": route.model or None,
-        "base_url": route.base_url or None,
-        "provider": route.provider or "auto",
-    }
-    return connect(config, main=config.model.model_copy(update=own))
+    return connect(config, main=config.model.routed(route.model, route.provider, route.base_url))

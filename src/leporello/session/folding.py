@@ -8,29 +8,28 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from leporello.engine import CompactionReport
 from leporello.errors import EngineError, StaleWindowError, StoreError
-from leporello.events import CompactionFinished, CompactionStarted
+from leporello.events import CompactionStarted
 from leporello.messages import copied
-from leporello.messages.responses import compaction_of
 from leporello.session.acceptance import judge, unchanged
-from leporello.session.accounts import FOLDED
 from leporello.session.engine_host import CompressCall
-from leporello.session.entries import folded_entries, place_of, proposed_entries
+from leporello.session.kept_entries import with_kept
 from leporello.session.lease import Lease
-from leporello.session.window import Source, Window, entry_of
+from leporello.session.result_entries import folded_entries, proposed_entries
 from leporello.store import FOLD, JournalRow
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from leporello.messages import Message
     from leporello.session.acceptance import CompressResult
     from leporello.session.conversation import Conversation
-    from leporello.session.window import Entry
-    from leporello.store import Proposal, Stored
+    from leporello.session.window import Entry, Window
+    from leporello.store import Proposal
 
 LEASE_SECONDS = 15.0  # renewed while a compaction goes on; what a killed process held is free after that
 REST = 0.05  # of the context length: the growth before an engine whose result was refused is asked again
@@ -81,21 +80,11 @@ def fold(
         conversation.attempt(lease.release)
     row = _compaction_row(report, trigger)
     conversation.accounts.compacted(row)
-    if report.status in FOLDED:
-        now = conversation.size().tokens
-        conversation.refire_at = _refire_at(conversation, now) if conversation.refusals else 0
-    else:
-        if report.model_calls:
-            persistence.write(conversation.window, persistence.journalled, row)
-        conversation.refire_at = _refire_at(conversation, tokens)
-    fields = {key: value for key, value in asdict(report).items() if key != "unfoldable"}
-    finished = CompactionFinished(
-        session_id=conversation.id,
-        prompt_tokens_before=tokens,
-        prompt_tokens_after=conversation.size().tokens if report.status in FOLDED else tokens,
-        **fields,
-    )
-    conversation.emit(finished)
+    after = conversation.size().tokens if report.folded else tokens
+    conversation.refire_at = 0 if report.folded and not conversation.refusals else _refire_at(conversation, after)
+    if report.model_calls and not report.folded:
+        persistence.write(conversation.window, persistence.journalled, row)
+    conversation.emit(report.finished(conversation.id, tokens, after))
     return report
 
 
@@ -107,42 +96,42 @@ def _replace_window(
     before = list(window.entries)
     given = [conversation.engine.copy(message) for message in window.messages]
     call = CompressCall(messages=given, sources=_sources(window), tokens=tokens, focus=focus, force=force)
-    try:
-        made = conversation.engine.compress(call, conversation.branch)
-    except EngineError as error:
-        report = _refused(conversation, str(error))
-    else:
-        report = _use(conversation, made, given, trigger)
+    report = _fold_by(conversation, partial(conversation.engine.compress, call, conversation.branch), given, trigger)
     if conversation.engine.is_foreign:
         report = _fall_back(conversation, report, call, trigger)
-    if report.status in FOLDED and persistence.journalled < len(window):  # it was not committed with a proposal
+    if report.folded and persistence.journalled < len(window):  # it was not committed with a proposal
         persistence.save(window, _compaction_row(report, trigger))
     if window.entries != before:
         conversation.repair(COMPACTION)
-    if report.status in FOLDED and conversation.pending is not None:  # its row must not cut off what the fold has saved
+    if report.folded and conversation.pending is not None:  # its row must not cut off what the fold has saved
         conversation.pending = replace(conversation.pending, length=len(window))
     return report
 
 
-def _use(conversation: Conversation, made: CompressResult, given: list[Message], trigger: str) -> CompactionReport:
-    """Judge an engine's result and make it the window; one with a proposal is committed first."""
+def _fold_by(
+    conversation: Conversation, compress: Callable[[], CompressResult], given: list[Message], trigger: str
+) -> CompactionReport:
+    """Call an engine with a list, judge its result and make it the window; one with a proposal is committed first."""
+    try:
+        compressed = compress()
+    except EngineError as error:
+        return _refused(conversation, str(error))
     window, is_foreign = conversation.window, conversation.engine.is_foreign
     room = int(SAFETY_SHARE * conversation.route.context_length) if is_foreign else None
-    verdict = judge(made, window, conversation.dialect, room=room)
+    verdict = judge(compressed, window, conversation.dialect, room=room)
     if verdict.result is None:
         return verdict.report
-    if made.proposal is None:
+    if compressed.proposal is None:
         entries = folded_entries(verdict.result, window.messages if is_foreign else given, window.entries)
     else:
-        entries = proposed_entries(verdict.result, made.proposal.window.items, window.entries)
-    entries = _with_kept(conversation, entries)
-    if made.proposal is not None:
-        problem = _commit(conversation, entries, made.proposal, _compaction_row(verdict.report, trigger))
+        entries = proposed_entries(verdict.result, compressed.proposal.window.items, window.entries)
+    entries = with_kept(entries, window.entries, conversation.persistence.pinned())
+    if compressed.proposal is not None:
+        problem = _commit(conversation, entries, compressed.proposal, _compaction_row(verdict.report, trigger))
         if problem:
-            dropped = replace(verdict.report, status="refused", reason=problem, unfoldable=())
-            return unchanged(dropped, conversation.window).report
+            return unchanged(verdict.report, conversation.window, status="refused", reason=problem)
     conversation.change(0, entries, COMPACTION)
-    if made.proposal is not None:
+    if compressed.proposal is not None:
         conversation.persistence.is_saved(conversation.window)
     return verdict.report
 
@@ -165,7 +154,7 @@ def _fall_back(
     conversation: Conversation, report: CompactionReport, call: CompressCall, trigger: str
 ) -> CompactionReport:
     """Let the built-in engine fold if a third party's was refused too often or left the request too large."""
-    folded = report.status in FOLDED
+    folded = report.folded
     conversation.refusals = 0 if folded else conversation.refusals + (report.status == "refused")
     factor = conversation.meter.calibration.factor(conversation.meter.model)
     left = call.tokens - round((report.tokens_before - report.tokens_after) * factor)
@@ -177,13 +166,10 @@ def _fall_back(
     window = conversation.window
     given = [copied(message) for message in window.messages]
     call = replace(call, messages=given, sources=_sources(window), tokens=left, force=call.force or caught)
-    try:
-        made = conversation.engine.compress_built_in(call, conversation.route, conversation.emit_from_engine)
-    except EngineError as error:
-        second = _refused(conversation, str(error))
-    else:
-        second = _use(conversation, made, given, trigger)
-    if second.status not in FOLDED:
+    engine = conversation.engine
+    built_in = partial(engine.compress_built_in, call, conversation.route, conversation.emit_from_engine)
+    second = _fold_by(conversation, built_in, given, trigger)
+    if not second.folded:
         return report if folded else replace(report, reason=f"{why}; nor did the built-in compressor: {second.reason}")
     why = f"{why}; the built-in compressor folded in its place"
     conversation.notice(why)
@@ -199,48 +185,6 @@ def _fall_back(
     )
 
 
-def _with_kept(conversation: Conversation, entries: Sequence[Entry]) -> list[Entry]:
-    """Return a folded window with what the fold removed and must not: pinned messages, and a provider's compaction.
-
-    They are stored with the fold, so they are there when the conversation is opened again before the next request.
-    """
-    window, before = Window(entries), conversation.window.entries
-    if entries:
-        _put_pins_back(window, before, conversation.persistence.pinned())
-        _put_compaction_back(window, before)
-    return window.entries
-
-
-def _put_pins_back(window: Window, before: Sequence[Entry], pinned: Sequence[Stored]) -> None:
-    """Insert the pinned messages that the fold removed, each before the messages that were stored after it."""
-    said = {one.id: one for entry in before for one in entry.sources}
-    for row in pinned:
-        if any(one.id == row.id for entry in window.entries for one in entry.sources):
-            continue
-        one = said.get(row.id) or Source(message=row.message, id=row.id)
-        at = place_of(window, row.id)
-        window.replace(at, [entry_of(one.message, sources=[one]), *window.entries[at:]], at)
-
-
-def _put_compaction_back(window: Window, before: Sequence[Entry]) -> None:
-    """Insert the newest compaction item of the provider if the fold removed it: only the provider can read it.
-
-    It goes before the summary, because the provider may ignore what stands before such an item. For the same reason an
-    earlier one that a fold left by itself, and that would stand behind it now, is left out.
-    """
-    held = [(entry, sealed) for entry in before if (sealed := compaction_of(entry.message))]
-    if not held:
-        return
-    entry, sealed = held[-1]
-    if any(compaction_of(one.message) == sealed for one in window.entries):
-        return
-    written = (at for at, one in enumerate(window.entries) if at >= window.systems() and not one.sources)
-    places = [place_of(window, entry.id)] if entry.id else []
-    at = min([*places, next(written, len(window))])
-    later = [one for one in window.entries[at:] if compaction_of(one.message) != one.message]
-    window.replace(at, [entry_of(sealed, sources=entry.sources), *later], at)
-
-
 def _compaction_row(report: CompactionReport, trigger: str) -> JournalRow:
     """Return the journal row of a compaction."""
     told = {"trigger": trigger, **asdict(report)}
@@ -248,7 +192,8 @@ def _compaction_row(report: CompactionReport, trigger: str) -> JournalRow:
 
 
 def _refused(conversation: Conversation, reason: str) -> CompactionReport:
-    return unchanged(CompactionReport(status="refused", reason=reason), conversation.window).report
+    report = CompactionReport(status="refused", reason=reason)
+    return unchanged(report, conversation.window, status="refused")
 
 
 def _refire_at(conversation: Conversation, tokens: int) -> int:

@@ -7,9 +7,10 @@ its size is kept in the store, for a restart.
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
-from leporello.session.accounts import FOLDED, REQUEST
+from leporello.session.accounts import REQUEST
 from leporello.session.folding import above_safety_limit, fold
 
 if TYPE_CHECKING:
@@ -31,63 +32,50 @@ def compact_if_full(session: Session) -> CompactionReport | None:
     Call it before the user's message is added.
     """
     conversation = session._conversation  # noqa: SLF001 - the same package
-    window = conversation.route.context_length
     spoken = len(conversation.window) - conversation.window.systems()
     if not conversation.automatic or spoken < FEWEST_MESSAGES:
         return None
-    tokens = measured(session)
-    if not above_safety_limit(conversation, tokens) or _is_stuck(session, tokens, window):
+    tokens = _measured(conversation)
+    if not above_safety_limit(conversation, tokens) or _is_stuck(conversation, tokens):
         return None
     conversation.persistence.flush(conversation.window)
     conversation.repair()
     report = fold(conversation, tokens, trigger=REASON, force=True)
     left = conversation.size().tokens
-    if report.status not in FOLDED or above_safety_limit(conversation, left):
-        _remember(session, max(tokens, left) if report.status not in FOLDED else left, window)
+    if not report.folded or above_safety_limit(conversation, left):
+        _remember(conversation, left if report.folded else max(tokens, left))
     return report
 
 
-def measured(session: Session) -> int:
+def _measured(conversation: Conversation) -> int:
     """Return the tokens of a conversation: the provider's count of the last request, and an estimate of newer messages.
 
     Without such a count all of it is estimated.
     """
-    conversation = session._conversation  # noqa: SLF001 - the same package
-    size = conversation.size()
-    reported = _last_report(session) if size.reported else None
-    if reported is None:
-        return size.tokens
-    return reported + _said_since(conversation)
-
-
-def _last_report(session: Session) -> int | None:
-    rows = session.store.journal(session.id, owner=_owner(session), last=1)
-    if not rows or rows[-1].reason != REQUEST:
-        return None
-    return rows[-1].usage.get("prompt_tokens") or None
+    size, branch = conversation.size(), conversation.branch
+    rows = branch.store.journal(branch.conversation, owner=branch.owner, last=1) if size.reported else []
+    reported = rows[-1].usage.get("prompt_tokens") if rows and rows[-1].reason == REQUEST else None
+    return reported + _said_since(conversation) if reported else size.tokens
 
 
 def _said_since(conversation: Conversation) -> int:
     """Estimate the tokens of the messages after the newest answer."""
-    tokens = 0
-    for entry in reversed(conversation.window.entries):
-        if entry.role == "assistant":
-            break
-        tokens += entry.tokens
+    later = takewhile(lambda entry: entry.role != "assistant", reversed(conversation.window.entries))
+    tokens = sum(entry.tokens for entry in later)
     return round(tokens * conversation.meter.calibration.factor(conversation.meter.model))
 
 
-def _is_stuck(session: Session, tokens: int, window: int) -> bool:
-    info = session.store.info(session.id, owner=_owner(session))
+def _is_stuck(conversation: Conversation, tokens: int) -> bool:
+    """Tell whether a conversation that could not be brought below the limit has grown too little since."""
+    branch, window = conversation.branch, conversation.route.context_length
+    info = branch.store.info(branch.conversation, owner=branch.owner)
     noted: Any = info.meta.get(_MEMORY) if info else None
     if not isinstance(noted, dict) or noted.get("window") != window:
         return False
     return bool(tokens < noted.get("tokens", 0) + GROWTH * window)
 
 
-def _remember(session: Session, tokens: int, window: int) -> None:
-    session.store.ensure(session.id, owner=_owner(session), meta={_MEMORY: {"tokens": tokens, "window": window}})
-
-
-def _owner(session: Session) -> str:
-    return session._conversation.branch.owner  # noqa: SLF001 - the same package
+def _remember(conversation: Conversation, tokens: int) -> None:
+    branch, window = conversation.branch, conversation.route.context_length
+    meta = {_MEMORY: {"tokens": tokens, "window": window}}
+    branch.store.ensure(branch.conversation, owner=branch.owner, meta=meta)

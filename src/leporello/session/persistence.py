@@ -12,15 +12,15 @@ from uuid import uuid4
 
 from leporello.errors import StaleTipError, StaleWindowError, StoreError
 from leporello.messages import role_of, text_of
-from leporello.session.entries import load
-from leporello.session.window import Source, entry_of
+from leporello.session.saved_branch import load
+from leporello.session.window import Source
 from leporello.store import StoredWindow
 from leporello.store.codec import verbatim
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from leporello.session.entries import SavedBranch
+    from leporello.session.saved_branch import SavedBranch
     from leporello.session.window import Entry, Window
     from leporello.store import Branch, JournalRow, Proposal, Stored, WindowItem
 
@@ -73,17 +73,17 @@ class Persistence:
 
     # messages
 
-    def store(self, window: Window, said: Sequence[Source], row: JournalRow | None = None) -> None:
+    def store(self, window: Window, sources: Sequence[Source], row: JournalRow | None = None) -> None:
         """Store messages, and with an answer the journal row of its request; keep them if the store cannot be used."""
-        self.newest = said[-1]
-        if self.unstored_prompt or self.unstored or self.undone or self.unwritten_rows or len(said) > 1:
-            self._store_in_order(window, said, row)
+        self.newest = sources[-1]
+        if self.unstored_prompt or self.unstored or self.undone or self.unwritten_rows or len(sources) > 1:
+            self._store_in_order(window, sources, row)
             return
         try:
-            self._append(said, row)
+            self._append(sources, row)
         except StoreError as error:
-            _check(said)
-            self.unstored = list(said)
+            _check(sources)
+            self.unstored = list(sources)
             self._notice(f"the conversation is not stored at the moment: {error}")
 
     def flush(self, window: Window) -> None:
@@ -94,24 +94,24 @@ class Persistence:
             self._fork_undone()
             self._write_late(window)
 
-    def _store_in_order(self, window: Window, said: Sequence[Source], row: JournalRow | None) -> None:
+    def _store_in_order(self, window: Window, sources: Sequence[Source], row: JournalRow | None) -> None:
         """Store earlier and new messages in slices; an undo between them forks the branch when its slice is stored."""
-        waiting = [*self.unstored_prompt, *self.unstored, *said]
+        waiting = [*self.unstored_prompt, *self.unstored, *sources]
         if self.undone and self.undone[0][1] not in waiting:
             self._fork_undone()
             if self.undone and self.undone[0][1] not in waiting:
-                _check(said)
+                _check(sources)
                 self.unstored_prompt, self.unstored = [], waiting
                 self._notice("the conversation is not stored at the moment: an undo waits for the store")
                 return
         slices = list(_slices(waiting, [last for _, last in self.undone]))
         if len(slices) > 1:  # a message that cannot be stored is refused before any is
-            _check(said)
+            _check(sources)
         for number, part in enumerate(slices, 1):
             try:
                 self._append(part, row if number == len(slices) else None)
             except StoreError as error:
-                _check(said)
+                _check(sources)
                 self.unstored_prompt = []
                 self.unstored = [one for later in slices[number - 1 :] for one in later]
                 self._notice(f"the conversation is not stored at the moment: {error}")
@@ -124,25 +124,25 @@ class Persistence:
         self._fork_undone()
         self._write_late(window)
 
-    def store_answer(self, said: Source, window: Window, upto: int, row: JournalRow) -> None:
+    def store_answer(self, source: Source, window: Window, upto: int, row: JournalRow) -> None:
         """Store an answer and the journal row of its request in one transaction."""
         if self.unstored:  # the messages that the row refers to are stored first
-            self.store(window, [said])
+            self.store(window, [source])
             self.write(window, upto, row)
             return
         written, until = self._with_items(window, upto, row)
         try:
-            self.store(window, [said], written)
+            self.store(window, [source], written)
         except StaleTipError:
             self.fork_behind_tip()
             written, until = self._with_items(window, upto, row)
-            self.store(window, [said], written)
+            self.store(window, [source], written)
         if self.unstored:
             self.unwritten_rows.append(row)
         else:
             self.journalled, self._items = until, written.keep + len(written.added)
 
-    def newest_said(self) -> Source | None:
+    def newest_source(self) -> Source | None:
         """Return the newest message, also one that is folded; None when it is not known."""
         if self.newest is not None or self.unstored or self.undone:
             return self.newest
@@ -182,7 +182,7 @@ class Persistence:
         users = [at for at, one in enumerate(left) if role_of(one.message) == "user"]
         turn = left[users[-1] :] if users else []
         shown = any(one is turn[0] for entry in window.entries for one in entry.sources) if turn else True
-        return [] if shown else [entry_of(one.message, sources=[one]) for one in turn]
+        return [] if shown else [source.entry() for source in turn]
 
     # reading
 
@@ -211,14 +211,8 @@ class Persistence:
 
     def write(self, window: Window, upto: int, row: JournalRow) -> None:
         """Write a journal row, which adds the entries before `upto` to the store's window."""
-        if self.unstored or self.undone:
+        if self.unstored or self.undone or not self._write(window, upto, row):
             self.unwritten_rows.append(row)
-            return
-        written, upto = self._with_items(window, upto, row)
-        if self._try(partial(self._journal, written)) is None:
-            self.unwritten_rows.append(row)
-        else:
-            self.journalled, self._items = upto, written.keep + len(written.added)
 
     def save(self, window: Window, row: JournalRow) -> None:
         """Replace the store's window by this one."""
@@ -246,33 +240,33 @@ class Persistence:
             self._store.end(branch.conversation, owner=branch.owner)
 
     # calls of the store
-    def _append(self, said: Sequence[Source], row: JournalRow | None) -> None:
+    def _append(self, sources: Sequence[Source], row: JournalRow | None) -> None:
         """Store messages behind the tip, on a fork if another process has stored some there.
 
         With a journal row StaleTipError is raised instead: the row belongs to the window of this branch.
         """
-        prompt = said[0].prompt
+        prompt = sources[0].prompt
         behind = None if prompt else self.tip
+        append = partial(
+            self._store.append,
+            self.branch.conversation,
+            [source.message for source in sources],
+            request=row,
+            prompt=prompt,
+            behind=behind,
+            known={n: source.known for n, source in enumerate(sources) if source.known},
+        )
         try:
-            ids = self._appended(said, row, prompt=prompt, behind=behind)
+            ids = append(**self.branch.here)
         except StaleTipError:
             if row is not None:
                 raise
             self.fork_behind_tip()
-            ids = self._appended(said, row, prompt=prompt, behind=behind)
-        for one, id_ in zip(said, ids, strict=True):
-            one.id = id_
+            ids = append(**self.branch.here)
+        for source, id_ in zip(sources, ids, strict=True):
+            source.id = id_
         if behind is not None:
             self.tip = ids[-1]
-
-    def _appended(
-        self, said: Sequence[Source], row: JournalRow | None, *, prompt: bool, behind: str | None
-    ) -> tuple[str, ...]:
-        branch, messages = self.branch, [one.message for one in said]
-        known = {n: one.known for n, one in enumerate(said) if one.known}
-        return self._store.append(
-            branch.conversation, messages, request=row, prompt=prompt, behind=behind, known=known, **branch.here
-        )
 
     def _switch(self, number: int) -> None:
         """Go on on another branch; the next journal row writes the whole window."""
@@ -313,11 +307,17 @@ class Persistence:
     def _write_late(self, window: Window) -> None:
         """Write the journal rows that the store could not take before, with the window as it is now."""
         while self.unwritten_rows and not (self.unstored or self.undone):
-            written, upto = self._with_items(window, len(window), self.unwritten_rows[0])
-            if self._try(partial(self._journal, written)) is None:
+            if not self._write(window, len(window), self.unwritten_rows[0]):
                 return
-            self.journalled, self._items = upto, written.keep + len(written.added)
             self.unwritten_rows.pop(0)
+
+    def _write(self, window: Window, upto: int, row: JournalRow) -> bool:
+        """Write a journal row with the entries before `upto`; False when the store cannot be used."""
+        written, upto = self._with_items(window, upto, row)
+        if self._try(partial(self._journal, written)) is None:
+            return False
+        self.journalled, self._items = upto, written.keep + len(written.added)
+        return True
 
     def _with_items(self, window: Window, upto: int, row: JournalRow) -> tuple[JournalRow, int]:
         """Return a row with the items that it adds to the store's window, and how many entries that window has then."""
@@ -339,20 +339,20 @@ def items_of(entries: Sequence[Entry]) -> tuple[WindowItem, ...]:
     return tuple(item for entry in entries for item in entry.items())
 
 
-def _check(said: Sequence[Source]) -> None:
+def _check(sources: Sequence[Source]) -> None:
     """Raise MessageError for a message that no store can keep."""
-    for one in said:
+    for one in sources:
         verbatim(one.message)
 
 
-def _slices(said: Sequence[Source], ends: Sequence[Source]) -> Iterator[list[Source]]:
+def _slices(sources: Sequence[Source], ends: Sequence[Source]) -> Iterator[list[Source]]:
     """Yield the messages of one transaction after the other; a slice ends at each of `ends`.
 
     A new system prompt is stored by itself.
     """
     part: list[Source] = []
     size = 0
-    for one in said:
+    for one in sources:
         if part and part[-1].prompt != one.prompt:
             yield part
             part, size = [], 0

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from leporello.messages import call_ids_of, fingerprint, group_start, is_system, repair, role_of, text_of, violations
+from leporello.messages import fingerprint, group_start, is_system, repair, role_of, text_of, violations
 from leporello.messages.codes import DIALECTS, RULES
+from leporello.session.calls import key_of_calls
 from leporello.summary.placement import place
 
 if TYPE_CHECKING:
@@ -80,14 +81,14 @@ def matched(result: Sequence[Message], window: Window) -> list[_Entry]:
     keys: dict[tuple[str, ...], list[int]] = {}
     for at, message in enumerate(window.messages):
         texts.setdefault(fingerprint(message), []).append(at)
-        if key := _key(message):
+        if key := key_of_calls(message):
             keys.setdefault(key, []).append(at)
     places: list[int | None] = [None] * len(result)
     used: set[int] = set()
     prints = [fingerprint(message) for message in result]
     _pair([texts.get(one, ()) for one in prints], places, used, len(window))
     whole = [at is not None for at in places]
-    _pair([keys.get(_key(message), ()) for message in result], places, used, len(window))
+    _pair([keys.get(key_of_calls(message), ()) for message in result], places, used, len(window))
     return [
         _Entry(window.messages[at] if is_whole and at is not None else message, at, repeated=one in texts)
         for message, at, is_whole, one in zip(result, places, whole, prints, strict=True)
@@ -110,14 +111,6 @@ def _latest(places: Sequence[int], used: set[int], limit: int) -> int | None:
     """Return the latest place that is free, if possible one before `limit`."""
     free = [at for at in places if at not in used]
     return max((at for at in free if at < limit), default=free[-1] if free else None)
-
-
-def _key(message: Message) -> tuple[str, ...]:
-    """Name what a message is apart from its text: the result of a call, these calls; () for any other."""
-    if role_of(message) == "tool":
-        return ("tool", str(message.get("tool_call_id")))
-    ids = call_ids_of(message)
-    return ("calls", *ids) if ids else ()
 
 
 class _ResultRepair:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from leporello.engine import CompactionReport
 from leporello.session.accounts import REQUEST
-from leporello.session.entries import load
 from leporello.session.meter import Meter
+from leporello.session.saved_branch import load
 from leporello.session.window import Window
 from leporello.store import FOLD
 from leporello.summary.refire import fires_at
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from leporello.engine import ContextEngine
-    from leporello.session.entries import SavedBranch
     from leporello.session.meter import Count
+    from leporello.session.saved_branch import SavedBranch
     from leporello.store import Branch, JournalRow, WindowItem
 
 _MOST_TRIED: Final = 8  # rows of other branches

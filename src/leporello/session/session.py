@@ -21,7 +21,7 @@ from leporello.session.accounts import Parts, SessionUsage, apportioned
 from leporello.session.answers import read_answer
 from leporello.session.arguments import check_error, check_texts, check_window, checked_tools
 from leporello.session.conversation import checked
-from leporello.session.dialects import converter_of
+from leporello.session.converters import converter_of
 from leporello.session.factory import OpenedSession, open_session, switched
 from leporello.session.streams import Stream
 from leporello.store import ROOT

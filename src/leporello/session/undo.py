@@ -23,11 +23,11 @@ def undo(conversation: Conversation) -> list[Message]:
         conversation.notice("the store cannot be used: nothing more is undone until it can")
         return []
     removed = window.entries[at:]
-    said = [one for entry in removed for one in entry.sources]
-    newest = persistence.newest_said()
+    sources = [one for entry in removed for one in entry.sources]
+    newest = persistence.newest_source()
     conversation.change(at, [], UNDO)
     conversation.pending, conversation.recovered = None, False
-    persistence.undo(said[0], newest or said[-1])
+    persistence.undo(sources[0], newest or sources[-1])
     if persistence.undone:
         window.extend(persistence.unstored_turn(window))
     else:

@@ -31,6 +31,10 @@ class Source:
     prompt: bool = False
     known: tuple[bytes, ...] = ()
 
+    def entry(self) -> Entry:
+        """Return the entry that shows the message as it was given."""
+        return entry_of(self.message, sources=[self])
+
 
 @dataclass(frozen=True, eq=False, kw_only=True, slots=True)
 class Entry:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Protocol
 
 from leporello.engine import CompactionReport
-from leporello.events import CompactionFinished, CompactionStarted, SummaryFellBack
+from leporello.events import CompactionStarted, SummaryFellBack
 from leporello.redact import redact
 from leporello.summary.refire import fires_at, targets
 from leporello.summary.sizes import Sizes, unfoldable
@@ -103,11 +102,10 @@ class CompactionRun:
             unfoldable=unfoldable(result, self.sizes, self.targets.goal, cut=cut),
         )
         self._engine.last_compaction = report
-        self._engine.compression_count += status in ("folded", "fallback")
+        self._engine.compression_count += report.folded
         if spent and spent.fallback:
             self._engine.emit(
                 SummaryFellBack(session_id=self._session_id, error=spent.fallback, retry_in=spent.retry_in)
             )
-        fields = {key: value for key, value in asdict(report).items() if key != "unfoldable"}
-        self._engine.emit(CompactionFinished(session_id=self._session_id, **fields))
+        self._engine.emit(report.finished(self._session_id))
         return fires_at(report, self._prompt_tokens, **self._limits)

@@ -29,7 +29,7 @@ from leporello.messages import Message, copied, role_of, violations
 from leporello.plugins.hermes import route_llm
 from leporello.session.acceptance import CompressResult, judge
 from leporello.session.folding import SAFETY_SHARE
-from leporello.session.window import Source, Window, entry_of
+from leporello.session.window import Source, Window
 from leporello.testing.conversations import conversation
 from leporello.testing.defects import broken_conversation
 from leporello.testing.picture import picture, same_picture
@@ -319,7 +319,7 @@ def check_accepted(kit: Kit) -> str:
     repaired: Counter[str] = Counter()
     conversations = [*(kit.full(seed) for seed in range(4)), *(kit.working(seed) for seed in range(2))]
     for number, messages in enumerate(conversations):
-        window = Window(entry_of(message, sources=[Source(message=message)]) for message in messages)
+        window = Window(Source(message=message).entry() for message in messages)
         with kit.engine() as engine:
             made = CompressResult(result=call_fitting(engine.compress, [copied(message) for message in messages]))
         verdict = judge(made, window, "openai", room=int(SAFETY_SHARE * WINDOW))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from leporello.caching.prefix import NOT_MOVED
+from leporello.events import FOLDED
 from leporello.messages import text_of
 from leporello.messages.fixed import CLEARED_OUTPUT, FIXED_TEXTS, is_cleared
 from leporello.prices import cost_at, price_of
@@ -184,7 +185,7 @@ def course(store: Store, info: ConversationInfo, *, upto: int | None = None) -> 
             area += [(row.number, area[-1][1]), (row.number, {**_parts(items, weigh), "tools": area[-1][1]["tools"]})]
     newest = rows[-1].branch
     heaviest = _heaviest(windows[newest], since[newest], weigh, points)
-    folds = [row for row in rows if row.reason == FOLD and row.report.get("status", "folded") in ("folded", "fallback")]
+    folds = [row for row in rows if row.reason == FOLD and row.report.get("status", FOLDED[0]) in FOLDED]
     return Course(points=points, folds=folds, area=area, heaviest=heaviest, first=rows[0].number, last=rows[-1].number)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from leporello.messages import role_of, text_of
 from leporello.messages.fixed import FIXED_TEXTS
-from leporello.session.entries import grouped
+from leporello.session.saved_branch import grouped
 from leporello.session.window import entry_of
 from leporello.store import FOLD
 from leporello.summary.blocks import blocks_text

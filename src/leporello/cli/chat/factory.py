@@ -19,7 +19,7 @@ from leporello.config.keys import VARIABLES, api_key
 from leporello.errors import ConfigError, LeporelloError
 from leporello.llm.connect import DEFAULT_MODELS
 from leporello.plugins import EngineSource
-from leporello.plugins.make import known_window
+from leporello.plugins.engine_factory import known_window
 from leporello.session import Session
 from leporello.store import open_store
 from leporello.tokens import DEFAULT_WINDOW

@@ -19,7 +19,6 @@ from leporello.cli.format import counted, moment, on_one_line
 from leporello.cli.picker import pick
 from leporello.messages import text_of
 from leporello.messages.visible import visible
-from leporello.session.accounts import FOLDED
 from leporello.store.titles import title_of
 
 if TYPE_CHECKING:
@@ -81,7 +80,7 @@ def _compress(chat: Chat, focus: str) -> None:
     report = chat.session.compress(focus or None)
     if chat.view.compactions == shown:  # the engine was not even asked
         chat.screen.notice(not_folded(report.reason))
-    elif report.status in FOLDED:
+    elif report.folded:
         chat.screen.line(kept(chat.session.usage()), "dim")
 
 

@@ -127,7 +127,7 @@ class ChatView:
         self.compactions += 1
         if event.model_calls and event.tokens_before:
             self._pace = event.seconds / event.tokens_before
-        if event.status in ("folded", "fallback"):
+        if event.folded:
             self._screen.line(f"❖ {event}", "magenta")
         else:
             self._screen.notice(not_folded(event.reason))

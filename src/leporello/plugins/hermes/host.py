@@ -93,7 +93,7 @@ def get_hermes_home() -> Path:
 
 def known_window(model: str, provider: str) -> int:
     """Return a model's window as the configuration or the table of windows knows it, else 0."""
-    from leporello.plugins.make import known_window as window
+    from leporello.plugins.engine_factory import known_window as window
 
     return window(_config(), model, provider)
 

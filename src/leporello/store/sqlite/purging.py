@@ -9,20 +9,18 @@ milliseconds, between which others read and write. How far it came is kept in th
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
-from leporello.store.records import PurgeStatus
-from leporello.store.relational.deletion import hide
-from leporello.store.relational.retention import Retention
-from leporello.store.relational.rows import Hidden, by_number, set_setting, setting
+from leporello.store.relational.purging import Purges
+from leporello.store.relational.rows import set_setting, setting
 from leporello.store.sqlite.backups import copies_of
 from leporello.store.sqlite.overwriting import overwrite, pages_with_remains, still_there
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from leporello.store.records import PurgeStatus
     from leporello.store.relational.dialect import Connection
-    from leporello.store.relational.rows import ConversationRow
     from leporello.store.sqlite.connection import Database
     from leporello.store.sqlite.slack import Page
 
@@ -35,10 +33,11 @@ _LONG_PAUSE: Final = 0.05
 _STRUCTURE_ROW: Final = 10  # where FTS5 keeps the list of its segments
 
 
-class Purging(Retention):
+class Purging(Purges):
     """Making sure that what was deleted is gone."""
 
     _db: Database
+    _IS_NAMED = "typeof(c.owner) = 'text'"
 
     def purge(self, *, seconds: float | None = None) -> PurgeStatus:
         """Purge until nothing is left of what was deleted, or until the time is up; return how far it came.
@@ -55,10 +54,15 @@ class Purging(Retention):
             attempts = 0 if self._purge_slice(status) else attempts + 1
             time.sleep(max(_LONG_PAUSE if attempts else _PAUSE, time.monotonic() - start))
 
-    def purge_status(self) -> PurgeStatus:
-        """Say what a purge would still have to do."""
-        with self._db.read() as connection:
-            return _status(connection, self._clock())
+    def _next_step(self, connection: Connection) -> Literal["index", "pages", "log", ""]:
+        removed, merged, cleaned, purged = (
+            setting(connection, key) for key in ("removed", "merged", "cleaned", "purged")
+        )
+        if merged < removed:
+            return "index"
+        if cleaned < merged:
+            return "pages"
+        return "log" if purged < cleaned else ""
 
     def _purge_slice(self, status: PurgeStatus) -> bool:
         """Do the next piece of work; return False when others kept it from being done."""
@@ -80,14 +84,6 @@ class Purging(Retention):
         """Remove the copies of the file that were kept before it was brought up to date: they hold what was deleted."""
         for copy in copies_of(self._db.path) if self._db.path else ():
             copy.unlink(missing_ok=True)
-
-    def _remove_some(self) -> None:
-        now = self._clock()
-        with self._db.write() as connection:
-            stub = _stub(connection)
-            hidden = _due(connection, now) or (hide(connection, stub, now) if stub else None)
-        if hidden:
-            self.remove_slice(hidden)
 
     def _clean_pages(self) -> bool:
         """Overwrite what is left in the unused space of pages; return False when something is still there."""
@@ -123,39 +119,6 @@ class Purging(Retention):
         """Note that a step is done for everything that the step before it was done for."""
         with self._db.write() as connection:
             set_setting(connection, done, setting(connection, before))
-
-
-def _status(connection: Connection, now: float) -> PurgeStatus:
-    messages, conversations = connection.execute(
-        "SELECT (SELECT count(*) FROM messages m JOIN purges p ON p.conversation = m.conversation"
-        " WHERE p.not_before <= ?), (SELECT count(*) FROM purges WHERE not_before <= ?)",
-        (now, now),
-    ).fetchone()
-    if conversations or _stub(connection):
-        return PurgeStatus(step="rows", messages=messages)
-    removed, merged, cleaned, purged = (setting(connection, key) for key in ("removed", "merged", "cleaned", "purged"))
-    if merged < removed:
-        return PurgeStatus(step="index")
-    if cleaned < merged:
-        return PurgeStatus(step="pages")
-    return PurgeStatus(step="log" if purged < cleaned else "")
-
-
-def _due(connection: Connection, now: float) -> Hidden | None:
-    row = connection.execute(
-        "SELECT conversation, origin, owner FROM purges WHERE not_before <= ? LIMIT 1", (now,)
-    ).fetchone()
-    return Hidden(*row) if row else None
-
-
-def _stub(connection: Connection) -> ConversationRow | None:
-    """Return a conversation of which only a tombstone is left, and that was not opened again."""
-    row = connection.execute(
-        "SELECT id FROM conversations c WHERE deleted IS NOT NULL AND typeof(owner) = 'text'"
-        " AND NOT EXISTS (SELECT 1 FROM messages m WHERE m.conversation = c.id)"
-        " AND NOT EXISTS (SELECT 1 FROM leases l WHERE l.conversation = c.id) LIMIT 1"
-    ).fetchone()
-    return by_number(connection, row[0]) if row else None
 
 
 def _merge_some(connection: Connection) -> None:

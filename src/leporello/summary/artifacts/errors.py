@@ -95,11 +95,6 @@ def telling_errors(lines: Iterable[str]) -> list[str]:
     return [line for line in once if not _BARE_EXIT.fullmatch(line)] or list(once)
 
 
-def is_error(line: str) -> bool:
-    """Tell whether a line reports an error; source code that handles errors does not."""
-    return next(errors_at("\n" + line), None) is not None
-
-
 def bounded_line(line: str) -> str:
     """Return a line without its margins, cut visibly when it is very long."""
     line = line.strip()

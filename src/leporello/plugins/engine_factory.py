@@ -1,4 +1,4 @@
-"""Constructs engines: what they are given, and how they learn of the model."""
+"""Makes engines: what they are given, and how they learn of the model."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Making:
-    """Everything an engine can be given; it gets what its signature takes."""
+class EngineFactory:
+    """Makes engines from what is known about the model; each gets of that what its signature takes."""
 
     config: Config
     model: str
@@ -47,7 +47,7 @@ class Making:
         api_mode: str | None = None,
         context_length: int | None = None,
         **extra: Any,
-    ) -> Making:
+    ) -> EngineFactory:
         """Fill in from the configuration and the keys what the caller left open; `extra` is `llm`, `store`, `clock`."""
         named = model or config.model.default or ""
         who = provider or config.model.provider
@@ -123,8 +123,7 @@ class Making:
     def _connect(self) -> LLM | None:
         from leporello.llm.connect import connect
 
-        own = {"default": self.model or None, "base_url": self.base_url or None, "provider": self.provider or "auto"}
-        return connect(self.config, main=self.config.model.model_copy(update=own))
+        return connect(self.config, main=self.config.model.routed(self.model, self.provider, self.base_url))
 
 
 def known_window(config: Config, model: str, provider: str) -> int:
