@@ -79,7 +79,7 @@ def add(
 def drop_notes(conversation: Conversation, listed: Sequence[Message]) -> None:
     """Remove the notes that a client's list no longer has."""
     window = conversation.window
-    if not any(map(is_system, window.messages[window.systems() :])):
+    if not window.has_notes:
         return
     spoken_left = sum(not is_system(message) for message in listed)
     kept = Counter(spoken(message) for message in listed if is_system(message))
