@@ -116,4 +116,6 @@ Sink: TypeAlias = Callable[[Event], None]
 def log_event(event: Event) -> None:
     """Log an event: the sink in use when there is no other."""
     level = logging.WARNING if isinstance(event, SummaryFellBack) else logging.INFO
+    if not _log.isEnabledFor(level):
+        return
     _log.log(level, "%s", _FORGING.sub(lambda found: f"<U+{ord(found[0]):04X}>", str(event)))

@@ -164,6 +164,11 @@ class TestHeaders:
             assert status(raw(gateway, head)) in (400, 431)
         assert httpx2.get(f"{gateway.address}/healthz").status_code == 200
 
+    def test_that_follow_a_body_without_end_are_refused(self, gateway: Gateway) -> None:
+        head = b"POST /v1/messages HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\n"
+        with suppress(ConnectionError):
+            assert status(raw(gateway, head + b"1\r\n{\r\n0\r\nx-a: " + b"a" * 200_000)) == 400
+
     def test_that_never_end_are_given_up(self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
         """A connection on which no request comes together is closed; others go on, however long they last."""
         monkeypatch.setattr(server, "HEADER_SECONDS", 0.3)

@@ -95,7 +95,8 @@ def check_count(messages: list[Any], limits: GatewayLimits) -> None:
             " (gateway.limits.messages).",
         )
     most = limits.values // _CALL_SHARE
-    arguments = (text for message in messages for _, _, text in raw_calls(message))
+    calling = (message for message in messages if message.get("tool_calls"))
+    arguments = (text for message in calling for _, _, text in raw_calls(message))
     if any(has_more_values(text.encode("utf-8", "replace"), most) for text in arguments):
         raise Refused(
             413,

@@ -56,14 +56,25 @@ class ClientConnection:
 
 async def run_until(work: Coroutine[Any, Any, None], end: Coroutine[Any, Any, None]) -> bool:
     """Run work until another coroutine ends, which cancels it; tells whether the work ended first."""
-    task, ending = asyncio.ensure_future(work), asyncio.ensure_future(end)
+    running, ending = asyncio.current_task(), asyncio.ensure_future(end)
+    assert running is not None  # noqa: S101 - a coroutine runs in a task
+    is_over = is_cancelled = False
+
+    def cancel(ended: asyncio.Future[None]) -> None:
+        nonlocal is_cancelled
+        if not is_over:
+            ended.exception()  # it ended, however it did
+            is_cancelled = running.cancel()
+
+    ending.add_done_callback(cancel)
     try:
-        await asyncio.wait({task, ending}, return_when=asyncio.FIRST_COMPLETED)
-        if task.done():
-            task.result()
-            return True
-        return False
+        await work
+    except (asyncio.CancelledError, Exception):
+        if not is_cancelled:
+            raise
     finally:
+        is_over = True
         ending.cancel()
-        task.cancel()
-        await asyncio.gather(task, ending, return_exceptions=True)
+    if is_cancelled and running.uncancel():  # by another one too
+        raise asyncio.CancelledError
+    return not is_cancelled

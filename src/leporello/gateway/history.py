@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from leporello.messages import is_system, leading_systems, merged, role_of, spoken
-from leporello.messages.types import ROLES
+from leporello.messages import leading_systems, merged, role_of, spoken
+from leporello.messages.types import ROLES, SYSTEM_ROLES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,11 +37,8 @@ class History:
     """The index in `messages` of each hashed one."""
     answers: list[int] = field(repr=False)
     """The number of hashed messages up to and including each answer."""
-
-    @property
-    def is_readable(self) -> bool:
-        """Whether all roles are known; a request with others is passed on, but not stored."""
-        return all(role_of(message) in ROLES for message in self.messages)
+    is_readable: bool
+    """Whether all roles are known; a request with others is passed on, but not stored."""
 
     @property
     def unanswered(self) -> bytes:
@@ -83,7 +80,8 @@ def parse(messages: Sequence[Message], *, owner: str = "", dialect: str = "", na
     """Read the messages of a request."""
     start = leading_systems(messages)
     rest = list(messages[start:])
-    places = [at for at, message in enumerate(rest) if not is_system(message)]
+    roles = [role_of(message) for message in rest]
+    places = [at for at, role in enumerate(roles) if role not in SYSTEM_ROLES]
     scope = extended(b"", f"{_VERSION}\0{owner}\0{dialect}\0{name}".encode("utf-8", "surrogatepass"))
     hashes = []
     newest = scope
@@ -96,7 +94,8 @@ def parse(messages: Sequence[Message], *, owner: str = "", dialect: str = "", na
         hashes=hashes,
         scope=scope,
         places=places,
-        answers=[count for count, at in enumerate(places, 1) if role_of(rest[at]) == "assistant"],
+        answers=[count for count, at in enumerate(places, 1) if roles[at] == "assistant"],
+        is_readable=ROLES.issuperset(roles),
     )
 
 

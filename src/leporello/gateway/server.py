@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from leporello.errors import ConfigError
 from leporello.gateway.app import create_app
@@ -160,7 +160,6 @@ class Server:
                 server_header=False,
                 timeout_keep_alive=KEEP_ALIVE_SECONDS,
                 timeout_graceful_shutdown=GRACE_SECONDS,
-                h11_max_incomplete_event_size=_LONGEST_HEADERS,
             )
         )
 
@@ -200,20 +199,35 @@ class _Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-class _Protocol(H11Protocol):
+class _Protocol(HttpToolsProtocol):
     """A connection that is closed when nothing sensible comes of it."""
 
     def connection_made(self, transport: Any) -> None:
         """Give the other side some time to say what it wants."""
         super().connection_made(transport)
+        self._beside = 0
+        """How many bytes have come since the last ones of a body: headers, which the parser keeps however long."""
         self._stalled: asyncio.TimerHandle | None = None
         self._dawdling: asyncio.TimerHandle | None = None
         self._watch()
 
     def data_received(self, data: bytes) -> None:
         """Read on; once a request is there, its own limits hold."""
+        self._beside += len(data)
         super().data_received(data)
+        if self._beside > _LONGEST_HEADERS:
+            self.send_400_response("The headers are too long.")
         self._watch()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a piece of a body."""
+        self._beside = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """Take the end of a request."""
+        self._beside = 0
+        super().on_message_complete()
 
     def pause_writing(self) -> None:
         """Wait for a slow client, but not for one that takes nothing at all."""

@@ -79,6 +79,8 @@ def add(
 def drop_notes(conversation: Conversation, listed: Sequence[Message]) -> None:
     """Remove the notes that a client's list no longer has."""
     window = conversation.window
+    if not window.has_notes:
+        return
     spoken_left = sum(not is_system(message) for message in listed)
     kept = Counter(spoken(message) for message in listed if is_system(message))
     dropped: list[Entry] = []

@@ -62,12 +62,12 @@ class OpenedSession:
         branch.switch(branch.number or branch.store.head(branch.conversation, owner=branch.owner))
         saved = load(branch)
         conversation.reload(saved)
-        rows = list(branch.store.journal(branch.conversation, owner=branch.owner))
+        rows = branch.store.journal(branch.conversation, owner=branch.owner)
         conversation.accounts.resume(rows)
         count = resume_meter(conversation.meter, branch, saved, rows)
         if not conversation.engine.is_foreign:
             tools = count.tools if count is not None else 0
-            conversation.refire_at = refire_at(branch, conversation.engine.engine, tools)
+            conversation.refire_at = refire_at(branch, saved.items, rows, conversation.engine.engine, tools)
         return self
 
     def another(self, session_id: str | None) -> Conversation:

@@ -63,7 +63,7 @@ class Persistence:
     def resume(self, saved: SavedBranch) -> None:
         """Take over the state of a branch that was just loaded."""
         self.newest = None
-        self.journalled, self._items = (len(saved.entries), saved.items) if saved.whole else (0, 0)
+        self.journalled, self._items = (len(saved.entries), len(saved.items)) if saved.whole else (0, 0)
 
     def changed_from(self, index: int, window: Window) -> None:
         """Mark the entries from an index on as not in the store's window."""

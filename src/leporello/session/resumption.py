@@ -6,6 +6,7 @@ left it above the threshold.
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from leporello.engine import CompactionReport
@@ -54,40 +55,44 @@ def stored_size(branch: Branch, rows: Sequence[JournalRow]) -> Count:
     return meter.count(window, None)
 
 
-def resume_meter(meter: Meter, branch: Branch, saved: SavedBranch, rows: Iterable[JournalRow]) -> LastCount | None:
+def resume_meter(meter: Meter, branch: Branch, saved: SavedBranch, rows: Sequence[JournalRow]) -> LastCount | None:
     """Let a meter go on from the journal of a branch; returns the provider's last count, if it still holds."""
     learn(meter, rows)
-    count = last_count(branch) if saved.whole else None
+    count = last_count(branch, saved.items, rows) if saved.whole else None
     if count is not None:
         meter.resumed(count.tokens, saved.length_of(count.items), count.tools)
     return count
 
 
-def last_count(branch: Branch) -> LastCount | None:
+def last_count(branch: Branch, items: tuple[WindowItem, ...], rows: Sequence[JournalRow]) -> LastCount | None:
     """Return the count of the branch's last request, or of a request of its parent whose window begins the same.
 
-    If that request had more messages, the estimate of those is subtracted.
+    `items` are the branch's window, `rows` the journal. If the parent's request had more messages, the estimate of
+    those is subtracted.
     """
-    items = branch.window().items
-    own = branch.store.journal(branch.conversation, **branch.here, last=1)
-    if own:
-        return _count(own[0], len(items))
+    own = next(_newest(rows, branch.number), None)
+    if own is not None:
+        return _count(own, len(items))
     if branch.parent is None:
         return None
-    rows = [(row, window) for row, window in _rows(branch, REQUEST, branch.parent) if _share_prefix(window, items)]
-    shorter = next((_count(row, len(window)) for row, window in rows if len(window) <= len(items)), None)
-    if shorter is not None or not rows:
+    shared = list(_shared(branch, items, _newest(rows, branch.parent, REQUEST)))
+    shorter = next((_count(row, len(window)) for row, window in shared if len(window) <= len(items)), None)
+    if shorter is not None or not shared:
         return shorter
-    row, window = rows[0]
+    row, window = shared[0]
     count = _count(row, len(items))
     rest = [item["m"] for item in window[len(items) :] if "m" in item]
     cut = sum(count_message(one.message) for one in branch.get(rest).values())
     return count and count._replace(tokens=count.tokens - cut)
 
 
-def refire_at(branch: Branch, engine: ContextEngine, tools: int) -> int:
+def refire_at(
+    branch: Branch, items: tuple[WindowItem, ...], rows: Sequence[JournalRow], engine: ContextEngine, tools: int
+) -> int:
     """Return the tokens that a request must have for the next fold; 0 when the threshold decides."""
-    row = _last_fold(branch)
+    row = next(_newest(rows, branch.number, FOLD), None)
+    if row is None:  # else the fold that made the window of the branch it was forked from
+        row = next((row for row, _ in _shared(branch, items, _newest(rows, None, FOLD))), None)
     if row is None or not engine.threshold_tokens:
         return 0
     before, after = int(row.report.get("tokens_before", 0)), int(row.report.get("tokens_after", 0))
@@ -95,28 +100,20 @@ def refire_at(branch: Branch, engine: ContextEngine, tools: int) -> int:
     return fires_at(report, before + tools, threshold=engine.threshold_tokens, window=engine.context_length)
 
 
-def _last_fold(branch: Branch) -> JournalRow | None:
-    """Return the journal row of the fold that made the window of a branch, or of the branch it was forked from."""
-    own = branch.store.journal(branch.conversation, **branch.here, reason=FOLD, last=1)
-    if own:
-        return own[0]
-    items = branch.window().items
-    return next((row for row, window in _rows(branch, FOLD) if _share_prefix(window, items)), None)
+def _newest(rows: Sequence[JournalRow], branch: int | None, reason: str | None = None) -> Iterator[JournalRow]:
+    """Yield the journal rows of a branch, or of all, with this reason, or any, newest first."""
+    return (row for row in reversed(rows) if branch in (None, row.branch) and reason in (None, row.reason))
 
 
-def _share_prefix(window: tuple[WindowItem, ...], items: tuple[WindowItem, ...]) -> bool:
-    shorter = min(len(window), len(items))
-    return shorter > 0 and window[:shorter] == items[:shorter]
-
-
-def _rows(
-    branch: Branch, reason: str, number: int | None = None
+def _shared(
+    branch: Branch, items: tuple[WindowItem, ...], rows: Iterable[JournalRow]
 ) -> Iterator[tuple[JournalRow, tuple[WindowItem, ...]]]:
-    """Yield the newest journal rows of a branch, or of all, with the windows after them, newest first."""
-    store, owner = branch.store, branch.owner
-    newest = store.journal(branch.conversation, owner=owner, branch=number, reason=reason, last=_MOST_TRIED)
-    for row in reversed(newest):
-        yield row, store.window_at(branch.conversation, row.number, owner=owner)
+    """Yield those of the first rows after which the window began as this one, with that window."""
+    for row in islice(rows, _MOST_TRIED):
+        window = branch.store.window_at(branch.conversation, row.number, owner=branch.owner)
+        shorter = min(len(window), len(items))
+        if shorter > 0 and window[:shorter] == items[:shorter]:
+            yield row, window
 
 
 def _count(row: JournalRow, items: int) -> LastCount | None:

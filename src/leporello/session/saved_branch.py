@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SavedBranch:
-    """A branch as it was loaded: the entries of its saved window, which has `items` items, and of the later messages.
+    """A branch as it was loaded: the items of its saved window with their entries, and those of the later messages.
 
     `whole` tells that every item has its entry, so that the journal can continue.
     """
 
     entries: list[Entry]
     later: list[Entry]
-    items: int
+    items: tuple[WindowItem, ...]
     whole: bool
 
     def length_of(self, items: int) -> int:
@@ -75,7 +75,7 @@ def load(branch: Branch) -> SavedBranch:
     return SavedBranch(
         entries=entries,
         later=[_entry_of_row(row) for row in (*systems, *later)],
-        items=len(items),
+        items=items,
         whole=sum(len(entry.stored_as) for entry in entries) == len(items),
     )
 

@@ -35,11 +35,23 @@ class Spans:
 
         self._sink = sink
         self._tracer = tracer or get_tracer("leporello")
+        self._is_given = tracer is not None
         self._request: Span | None = None
         self._compaction: Span | None = None
 
     def __call__(self, event: Event) -> None:
         """Take an event."""
+        if self._is_exported():
+            self._note(event)
+        self._sink(event)
+
+    def _is_exported(self) -> bool:
+        """Tell whether spans go anywhere: to the tracer that was given, or to an OpenTelemetry SDK."""
+        from opentelemetry.trace import ProxyTracerProvider, get_tracer_provider
+
+        return self._is_given or not isinstance(get_tracer_provider(), ProxyTracerProvider)
+
+    def _note(self, event: Event) -> None:
         if isinstance(event, RequestReady):
             self._begin_request(event)
         elif isinstance(event, AnswerRecorded):
@@ -54,7 +66,6 @@ class Spans:
             self._compaction.set_attributes(_clean(_compaction(event)))
             self._compaction.end()
             self._compaction = None
-        self._sink(event)
 
     def _begin_request(self, event: RequestReady) -> None:
         from opentelemetry.trace import SpanKind

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
-from leporello.messages import leading_systems, role_of, text_of, without_private
+from leporello.messages import is_system, leading_systems, role_of, text_of, without_private
 from leporello.messages.fixed import FIXED_TEXTS
 from leporello.tokens import count_message
 
@@ -122,6 +122,7 @@ class Window:
         self.tokens = 0
         self.rewritten = 0
         """The first index that was replaced since the last request; the next request sets it to the end."""
+        self._systems = 0
         self._engine_messages: list[Message] = []
         self.extend(entries)
 
@@ -139,6 +140,7 @@ class Window:
             self.wire.append(entry.wire)
             self.weights.append(entry.tokens)
             self.tokens += entry.tokens
+            self._systems += is_system(entry.message)
 
     def replace(self, start: int, entries: Sequence[Entry], first: int) -> None:
         """Replace the entries from `start` on; those before `first` have the same content as before."""
@@ -148,6 +150,7 @@ class Window:
         else:
             self._engine_messages = []
         self.tokens -= self.tokens_from(start)
+        self._systems -= sum(map(is_system, self.messages[start:]))
         del self.entries[start:], self.messages[start:], self.wire[start:], self.weights[start:]
         self.extend(entries)
 
@@ -171,3 +174,8 @@ class Window:
     def systems(self) -> int:
         """Return the number of leading system messages."""
         return leading_systems(self.messages)
+
+    @property
+    def has_notes(self) -> bool:
+        """Whether there are system messages between others."""
+        return self._systems > self.systems()

@@ -105,12 +105,12 @@ class Messages(Part):
             rows: list[tuple[Prepared, float | None]] = [(row, None) for row in new.values()]
             place = tip[1] + 1 if tip else 1.0
             rows += [(row, place + n) for n, row in enumerate(prepared[count:])]
-            numbers = insert(connection, found, rows, self._clock(), on)
             if known:
                 first = found.next_seq + len(new) - count
                 note_known(
                     connection, found.id, on, [(h, first + n) for n, found_by in known.items() for h in found_by]
                 )
+            numbers = insert(connection, found, rows, self._clock(), on)
             if request is not None:
                 write_request(connection, found.id, request, self._clock(), on)
             reading = self._readings.get((*key, on))

@@ -32,6 +32,8 @@ class TranscriptRows(Part):
     ) -> dict[str, Stored]:
         """Fetch messages by id, of one conversation or of all; unknown ids, and those of others, are left out."""
         numbers = [number for id_ in ids if (number := number_of(id_, "m")) is not None]
+        if not numbers:
+            return {}
         with self._db.read() as connection:
             within = _number(connection, conversation, owner)
             rows = load(connection, numbers, owner=owner, branch=branch, conversation=within)
@@ -76,6 +78,8 @@ class TranscriptRows(Part):
     ) -> list[Stored]:
         """Return messages with those around each, on the path of the head or else of its own branch; each once."""
         numbers = [number for id_ in ids if (number := number_of(id_, "m")) is not None]
+        if not numbers:
+            return {}
         with self._db.read() as connection:
             within = _number(connection, conversation, owner)
             found = [each for number in numbers for each in _with_neighbours(connection, number, before, after, within)]
