@@ -123,8 +123,8 @@ class OfAccount(PassThrough):
         if self.state.keys and not self.state.upstreams[self.dialect].with_client_key:
             raise Refused(
                 403,
-                "files, batches and conversations at the provider belong to the account of the gateway, which its clients"
-                " share. They are served where clients have accounts of their own"
+                "files, batches and conversations at the provider belong to the account of the gateway, which its"
+                " clients share. They are served where clients have accounts of their own"
                 f" (gateway.upstreams.{self.dialect}.pass_client_key: always).",
             )
         await super().serve(request, client, owner, content)
