@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import threading
+from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 
 import httpx2
 import pytest
+from tests.fixtures.gateway import Loopback
 
 from leporello.errors import StoreError
+from leporello.gateway import exchange
 from leporello.gateway.errors import KEY_REFUSED
 from leporello.store.sqlite import SQLiteStore
 
@@ -54,6 +57,29 @@ class Full(SQLiteStore):
         raise StoreError("the disk is full.")
 
 
+class Strict(Loopback):
+    """A provider of chat completions that refuses a field which it does not know."""
+
+    def __init__(self) -> None:
+        bodies: list[bytes] = []
+        self.bodies = bodies
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                bodies.append(self.rfile.read(int(self.headers["content-length"])))
+                refused = b"stream_options" in bodies[-1]
+                self.send_response(400 if refused else 200)
+                self.send_header("content-type", "application/json" if refused else "text/event-stream")
+                self.end_headers()
+                error = b'{"error": {"message": "Unrecognized request argument supplied: stream_options"}}'
+                self.wfile.write(error if refused else b"".join([*CHUNKS, DONE]))
+
+            def log_message(self, *args: object) -> None:
+                """Say nothing."""
+
+        super().__init__(Handler)
+
+
 def streamed(gateway: Gateway, path: str, body: dict[str, Any], headers: dict[str, str] | None = None) -> bytes:
     return gateway.post(path, {**body, "stream": True}, headers).content
 
@@ -89,6 +115,28 @@ class TestTheProviderGets:
         got = json.loads(wire.bodies[0])
         assert got.pop("stream_options") == {"include_usage": True}
         assert got == sent
+
+    def test_a_provider_that_refuses_to_be_asked_for_its_count_gets_the_clients_own_bytes(
+        self, start: Callable[..., Gateway]
+    ) -> None:
+        with Strict() as provider:
+            gateway = start(provider)
+            talk: list[dict[str, Any]] = []
+            for text in ("one", "two"):
+                talk.append({"role": "user", "content": text})
+                answer = gateway.chat(talk, stream=True)
+                assert (answer.status_code, answer.content) == (200, b"".join([*CHUNKS, DONE]))
+                talk.append({"role": "assistant", "content": "one"})
+            assert [b"stream_options" in body for body in provider.bodies] == [True, False, False]
+            (info,) = gateway.store.conversations()
+            assert gateway.texts(info.key) == ["one", "one", "two", "one"]
+
+    def test_planted_a_refusal_of_our_own_field_that_reaches_the_client(
+        self, start: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(exchange, "_UNKNOWN_FIELD", frozenset())
+        with pytest.raises(AssertionError):
+            self.test_a_provider_that_refuses_to_be_asked_for_its_count_gets_the_clients_own_bytes(start)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("given", [None, {"include_usage": False}, {"include_obfuscation": False}])

@@ -7,19 +7,21 @@ its cache. A client of two gateways in turn is served as by one.
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 from unittest.mock import ANY
 
 import anthropic
 import openai
 import pytest
-from tests.gateway.harbour import Messages, Model, assistant, long_question, rows, user
+from tests.gateway.harbour import Messages, Model, assistant, long_question, question, rows, user
 from tests.gateway.process import served
 
 from leporello.caching import CachePolicy
 from leporello.gateway.client_sessions import HeldSession
 from leporello.gateway.recognition import Recognised
 from leporello.messages import text_of
+from leporello.session import entries
 from leporello.store import open_store
 from leporello.store.sqlite import SQLiteStore
 from leporello.testing.model_server import ModelServer
@@ -303,3 +305,38 @@ def test_a_note_behind_the_fork_is_where_the_client_has_it(
         sent = [message for message in upstream.requests[-1].messages if message["content"] == note["content"]]
         assert sent == [note]
         assert upstream.requests[-1].messages[-1] == note
+
+
+@pytest.fixture
+def long_talk(start: Callable[..., Gateway]) -> Iterator[tuple[Gateway, ModelServer, Messages]]:
+    """A conversation that was folded several times."""
+    numbers = count(1)
+    with ModelServer(window=16_000, then=lambda _: f"answer {next(numbers)}. " + "Yes. " * 40) as server:
+        gateway, talk = start(server), []
+        for number in range(24):
+            gateway.say(talk, f"{question(number)} " + "some words to read " * 200)
+        yield gateway, server, talk
+
+
+def test_who_goes_back_sees_what_was_said_in_its_order(
+    long_talk: tuple[Gateway, ModelServer, Messages],
+) -> None:
+    """The beginning of an old turn may be folded, and its end not."""
+    gateway, server, talk = long_talk
+    for length in range(len(talk) - 2, 20, -2):
+        assert gateway.chat([*talk[:length], user("and now?")]).status_code == 200
+        said = [text_of(message) for message in talk[:length]]
+        sent = [text_of(message) for message in server.requests[-1].messages]
+        shown = [said.index(text) for text in sent if text in said]
+        assert shown == sorted(set(shown))
+        assert sent[-1] == "and now?"
+    (info,) = gateway.store.conversations()
+    assert info.branches == 1 + len(range(len(talk) - 2, 20, -2))
+
+
+def test_planted_a_beginning_behind_its_end(
+    long_talk: tuple[Gateway, ModelServer, Messages], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entries, "_first_of", lambda *_: None)
+    with pytest.raises(AssertionError):
+        test_who_goes_back_sees_what_was_said_in_its_order(long_talk)

@@ -10,9 +10,10 @@ import httpx2
 import openai
 import pytest
 
+from leporello.gateway import recognition
 from leporello.gateway.dialects import Responses
 from leporello.messages.responses import item_violations
-from leporello.testing.model_server import ModelServer, Step, Use
+from leporello.testing.model_server import Failure, ModelServer, Step, Use
 from leporello.testing.response_items import response_items, turns
 
 if TYPE_CHECKING:
@@ -283,6 +284,83 @@ class TestIds:
             kinds = [item.get("type") for item in server.requests[-1].items]
             assert kinds == [None, "compaction", "message", None]
 
+    @pytest.mark.parametrize("stream", [False, True])
+    @pytest.mark.parametrize("failure", [Failure.SERVER_ERROR, Failure.CLOSED_BEFORE_ANSWER])
+    def test_what_is_sent_again_is_stored_once(
+        self, failure: Failure, stream: bool, start: Callable[..., Gateway]
+    ) -> None:
+        with ModelServer(then="Yes.", remembers=False) as server:
+            gateway = start(server)
+            with client_of(gateway).with_options(max_retries=3) as sdk:
+                first = sdk.responses.create(model="m", input="one")
+                server.fail(failure, times=2)
+                asked = sdk.responses.create(model="m", input="two", previous_response_id=first.id, stream=stream)
+                assert not stream or [event.type for event in asked][-1] == "response.completed"
+            (name,) = conversations(gateway)
+            assert len(gateway.store.branches(name)) == 1
+            assert [row.role for row in gateway.store.messages(name)] == ["user", "assistant"] * 2
+
+    def test_planted_a_chain_that_does_not_look_what_is_stored_behind(
+        self, start: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(recognition, "_is_behind", lambda *_: False)
+        with pytest.raises(AssertionError):
+            self.test_what_is_sent_again_is_stored_once(Failure.SERVER_ERROR, stream=False, start=start)
+
+    def test_an_answer_that_is_asked_for_again_is_a_branch_behind_the_same_question(
+        self, start: Callable[..., Gateway]
+    ) -> None:
+        with ModelServer(remembers=False, then=lambda request: f"answer {len(request.items)}") as server:
+            gateway = start(server)
+            with client_of(gateway) as sdk:
+                first = sdk.responses.create(model="m", input="one")
+                again = [sdk.responses.create(model="m", input="two", previous_response_id=first.id) for _ in range(2)]
+                for one in again:
+                    sdk.responses.create(model="m", input="three", previous_response_id=one.id)
+            (name,) = conversations(gateway)
+            assert len(gateway.store.branches(name)) == 2
+            assert [len(request.items) for request in server.requests] == [1, 3, 3, 5, 5]
+
+    def test_equal_words_behind_another_response_do_not_count(self, start: Callable[..., Gateway]) -> None:
+        """Two branches with the same words are two all the same: their reasoning is not."""
+        with ModelServer(remembers=False, then=lambda _: Step(thinking="Hm.", text="Yes.")) as server:
+            gateway = start(server)
+            with client_of(gateway) as sdk:
+                first = sdk.responses.create(model="m", input="one")
+                again = [sdk.responses.create(model="m", input="two", previous_response_id=first.id) for _ in range(2)]
+                for one in again:
+                    sdk.responses.create(model="m", input="three", previous_response_id=one.id)
+            (name,) = conversations(gateway)
+            assert len(gateway.store.branches(name)) == 2
+            thoughts = [
+                [item["id"] for item in one.items if item.get("type") == "reasoning"] for one in server.requests
+            ]
+            assert thoughts[-2:] == [["rs_1", "rs_2"], ["rs_1", "rs_3"]]
+
+    def test_the_limit_of_messages_is_for_what_the_client_sends(self, start: Callable[..., Gateway]) -> None:
+        with ModelServer(remembers=False) as server:
+            gateway = start(server, limits={"messages": 6})
+            with client_of(gateway) as sdk:
+                previous: dict[str, str] = {}
+                for turn in range(8):
+                    answer = sdk.responses.create(model="m", input=f"Question {turn}.", **previous)
+                    previous = {"previous_response_id": answer.id}
+                with pytest.raises(openai.APIStatusError, match="there are 7; this gateway takes 6"):
+                    sdk.responses.create(model="m", input=[USER] * 7, **previous)
+
+    def test_of_an_id_that_was_given_twice_the_newer_one_counts(self, start: Callable[..., Gateway]) -> None:
+        """Servers on one's own machine number their responses, and begin anew with every start."""
+        for life in ("first", "second"):
+            with ModelServer(remembers=False) as server, client_of(gateway := start(server)) as sdk:
+                answer = sdk.responses.create(model="m", input=f"{life} life")
+                item = {"type": "item_reference", "id": answer.output[0].id}
+                sdk.responses.create(model="m", input="and?", previous_response_id=answer.id)
+                sdk.responses.create(model="m", input="again", previous_response_id=answer.id)
+                sdk.responses.create(model="m", input=[{"role": "user", "content": "back then"}, item, USER])
+                gateway.stop()
+            assert server.requests[-2].items[0]["content"] == f"{life} life"
+            assert server.requests[-1].items[1]["content"][0]["text"] == f"{life} life"
+
     def test_two_who_say_the_same_stay_apart_by_the_ids_of_their_responses(self, start: Callable[..., Gateway]) -> None:
         with ModelServer(then="Hello!", remembers=False) as server:
             gateway = start(server)
@@ -313,6 +391,8 @@ class TestIds:
             b'{"model":"m",  "input":"x","conversation":"conv_1"}',
             b'{"model":"m",  "input":"x","background":true}',
             b'{"model":"m",  "prompt":{"id":"pmpt_1"}}',
+            b'{"model":"m",  "conversation":{"id":"conv_1"}}',
+            b'{"model":"m",  "previous_response_id":"resp_other"}',
             b'{"model":"m",  "input":[{"role":"user","content":"x"},{"type":"item_reference","id":"msg_other"}]}',
         ]
         for body in bodies:
@@ -357,6 +437,8 @@ class TestIds:
             ]
             with pytest.raises(openai.BadRequestError, match="synchronous"):
                 sdk.responses.cancel(answer.id)
+            with pytest.raises(openai.BadRequestError, match="cannot be streamed"):
+                sdk.responses.retrieve(answer.id, stream=True)
             with pytest.raises(openai.BadRequestError):
                 list(sdk.responses.input_items.list(second.id, limit=0))
             sdk.responses.delete(answer.id)

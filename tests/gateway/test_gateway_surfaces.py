@@ -64,6 +64,11 @@ class TestPassThrough:
             ("GET", "/v1/files/file-1/content", {}),
             ("POST", "/v1/batches", {}),
             ("POST", "/v1/batches/batch_1/cancel", {}),
+            ("POST", "/v1/conversations", {}),
+            ("GET", "/v1/conversations/conv_1", {}),
+            ("GET", "/v1/conversations/conv_1/items?limit=2", {}),
+            ("POST", "/v1/conversations/conv_1/items", {}),
+            ("GET", "/v1/conversations/conv_1/items/msg_1", {}),
             ("GET", "/v1/messages/batches", ANTHROPIC),
             ("GET", "/v1/messages/batches/msgbatch_1/results", {}),
         ],
@@ -106,7 +111,7 @@ class TestPassThrough:
         with pytest.raises(AssertionError):
             self.test_an_id_does_not_lead_elsewhere("/v1/models/../organization/users", start, wire)
 
-    @pytest.mark.parametrize("path", ["/v1/files", "/v1/batches/b", "/v1/messages/batches"])
+    @pytest.mark.parametrize("path", ["/v1/files", "/v1/batches/b", "/v1/messages/batches", "/v1/conversations/c"])
     def test_what_an_account_holds_is_not_for_those_who_share_it(
         self, path: str, start: Callable[..., Gateway], wire: Wire
     ) -> None:
@@ -173,6 +178,17 @@ class TestPaths:
         assert "For /v1/messages the base_url" in anthropic.json()["error"]["message"]
         lost = gateway.get("/index.html").json()["error"]["message"]
         assert "/v1/chat/completions, /v1/messages" in lost
+
+    @pytest.mark.parametrize("path", ["audio/speech", "images/generations", "threads", "uploads", "vector_stores"])
+    def test_a_path_that_only_looks_a_little_like_another_is_not_taken_for_it(
+        self, path: str, gateway: Gateway
+    ) -> None:
+        assert "Did you mean" not in gateway.post(f"/v1/{path}", BODY).json()["error"]["message"]
+
+    def test_planted_a_hint_for_whatever_is_nearest(self, gateway: Gateway, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(paths, "_ALIKE", 0.6)
+        with pytest.raises(AssertionError):
+            self.test_a_path_that_only_looks_a_little_like_another_is_not_taken_for_it("uploads", gateway)
 
     def test_a_wrong_method_is_told_the_right_one(self, gateway: Gateway) -> None:
         got = gateway.get("/v1/chat/completions")

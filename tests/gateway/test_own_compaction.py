@@ -224,3 +224,19 @@ def test_tokens_are_counted_as_the_model_sees_them(changed: bool, start: Callabl
         sent = counted(server.anthropic_url, server.requests[-1].body, {})
         assert folded[0] == sent or changed
         assert abs(folded[0] - sent) < 1_000  # a message that the client has just changed
+
+
+@pytest.mark.parametrize("back", [1, 2, 6])
+def test_so_they_are_before_a_client_goes_back(back: int, start: Callable[..., Gateway]) -> None:
+    """It asks for an answer again, or goes on behind an earlier one: that is another branch, of a folded history."""
+    with ModelServer(window=16_000) as server:
+        agent = Agent(start(server), "anthropic")
+        for number in range(24):
+            agent.say(f"question {number}: " + "some words to read " * 200)
+        del agent.history[-back:]
+        asked = [*agent.history, *([user("and now?")] if back % 2 == 0 else [])]
+        folded = counted(agent.gateway.address, {**agent.body, "messages": asked}, agent.headers)
+        whole = counted(server.anthropic_url, {**agent.body, "messages": asked}, {})
+        agent.gateway.post("/v1/messages", {**agent.body, "messages": asked}, agent.headers)
+        sent = counted(server.anthropic_url, server.requests[-1].body, {})
+        assert folded == sent < 16_000 < whole

@@ -159,6 +159,7 @@ HANDLERS: Final[dict[Any, Any]] = {HTTPException: _not_served, Exception: _broke
 
 _SESSION: Final = "/v1/sessions/{id}"
 _MESSAGE_BATCHES: Final = "/v1/messages/batches"
+_CONVERSATION: Final = "/v1/conversations/{id}"
 _messages = partial(DropIn, dialect=ANTHROPIC)
 _responses = responses.CreateResponse
 _to_openai = partial(PassThrough, dialect=OPENAI)
@@ -185,6 +186,10 @@ ROUTES: Final[dict[str, dict[str, Callable[[State], ASGIApp]]]] = {
     "/v1/files": {"GET": _account_either, "POST": _account_either},
     "/v1/files/{id}": {"GET": _account_either, "DELETE": _account_either},
     "/v1/files/{id}/content": {"GET": _account_either},
+    "/v1/conversations": {"POST": _account_openai},
+    _CONVERSATION: {"GET": _account_openai, "POST": _account_openai, "DELETE": _account_openai},
+    f"{_CONVERSATION}/items": {"GET": _account_openai, "POST": _account_openai},
+    f"{_CONVERSATION}/items/{{item}}": {"GET": _account_openai, "DELETE": _account_openai},
     "/v1/batches": {"GET": _account_openai, "POST": _account_openai},
     "/v1/batches/{id}": {"GET": _account_openai},
     "/v1/batches/{id}/cancel": {"POST": _account_openai},

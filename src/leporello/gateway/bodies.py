@@ -86,12 +86,16 @@ def parsed(content: bytes, limits: GatewayLimits) -> dict[str, Any]:
     return body
 
 
-def check_count(messages: list[Any], limits: GatewayLimits) -> None:
-    """Refuse a history with too many messages, or with too many values in the arguments of a call."""
-    if len(messages) > limits.messages:
+def check_count(messages: list[Any], limits: GatewayLimits, *, stored: int = 0) -> None:
+    """Refuse a history with too many messages, or with too many values in the arguments of a call.
+
+    `stored` of them did not come with the request: they are of the responses that it continues.
+    """
+    sent = len(messages) - stored
+    if sent > limits.messages:
         raise Refused(
             413,
-            f"messages: there are {len(messages):,}; this gateway takes {limits.messages:,} in one request"
+            f"messages: there are {sent:,}; this gateway takes {limits.messages:,} in one request"
             " (gateway.limits.messages).",
         )
     most = limits.values // _CALL_SHARE

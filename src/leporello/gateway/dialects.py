@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from leporello.session.answers import ModelAnswer
 
 Body = dict[str, Any]
+COUNTING: Final = b"stream_options"
+"""The field that asks for the usage of a streamed chat completion; some servers refuse it."""
+
 _INCLUDE_USAGE: Final = b'"stream_options":{"include_usage":true},'
 
 
@@ -161,8 +164,8 @@ class Responses(WireFormat):
     keep_alive = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'
 
     def messages(self, body: Body) -> list[Message]:
-        """Return the conversation, the instructions in front; none where a prompt of the provider's is all there is."""
-        if body.get("input") is None and body.get("prompt"):
+        """Return the conversation, the instructions in front; none where only the provider knows it."""
+        if body.get("input") is None and any(body.get(key) for key in _OF_THE_PROVIDER):
             return []
         try:
             return from_responses(body)
@@ -217,6 +220,9 @@ class Responses(WireFormat):
 
 
 _OF_A_RESPONSE: Final = "response."
+_OF_THE_PROVIDER: Final = ("prompt", "conversation", "previous_response_id")
+"""Fields that name what the provider keeps; beside one of them a request needs no input."""
+
 _ANNOUNCED: Final = frozenset({"response.created", "response.in_progress", "response.queued"})
 
 

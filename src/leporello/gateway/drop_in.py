@@ -50,10 +50,12 @@ class DropIn(Endpoint):
         """Parse a request."""
         return await self.read(owner, content, partial(self.parsed, request=request, content=content, owner=owner))
 
-    def parsed(self, body: dict[str, Any], request: Request, content: bytes, owner: str) -> ClientRequest:
-        """Return a request whose body is read."""
+    def parsed(
+        self, body: dict[str, Any], request: Request, content: bytes, owner: str, *, stored: int = 0
+    ) -> ClientRequest:
+        """Return a request whose body is read; `stored` of its messages did not come from the client."""
         messages = self.wire_format.messages(body)
-        check_count(messages, self.state.settings.limits)
+        check_count(messages, self.state.settings.limits, stored=stored)
         identity = identity_of(request.headers)
         return ClientRequest(
             content=content,
@@ -114,15 +116,16 @@ class PassThrough(Endpoint):
 
 
 class OfAccount(PassThrough):
-    """Files and batches, which belong to a provider's account: only for clients with accounts of their own."""
+    """Files, batches and OpenAI's conversations, which belong to a provider's account: only where clients have one."""
 
     async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
         """Pass the request on, unless all clients share the gateway's account."""
         if self.state.keys and not self.state.upstreams[self.dialect].with_client_key:
             raise Refused(
                 403,
-                "files and batches belong to the account of the gateway, which its clients share. They are served "
-                f"where clients have accounts of their own (gateway.upstreams.{self.dialect}.pass_client_key: always).",
+                "files, batches and conversations at the provider belong to the account of the gateway, which its"
+                " clients share. They are served where clients have accounts of their own"
+                f" (gateway.upstreams.{self.dialect}.pass_client_key: always).",
             )
         await super().serve(request, client, owner, content)
 

@@ -20,6 +20,7 @@ from leporello.errors import MessageError, RequestRefusedError, StoreError
 from leporello.gateway.answer_reader import IncomingAnswer, read_events, read_whole
 from leporello.gateway.bodies import SMALL, written
 from leporello.gateway.client_session import Added, ClientSession
+from leporello.gateway.dialects import COUNTING, Outgoing
 from leporello.gateway.errors import CLIENT_KEY_REFUSED, KEY_REFUSED, Refused, public_message
 from leporello.gateway.limits import shielded
 from leporello.gateway.scrub import noted
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from leporello.gateway.client_connection import ClientConnection
     from leporello.gateway.client_request import ClientRequest
     from leporello.gateway.client_sessions import Claim
-    from leporello.gateway.dialects import Outgoing, WireFormat
+    from leporello.gateway.dialects import WireFormat
     from leporello.gateway.reply import Reply
     from leporello.gateway.upstream import Upstream
     from leporello.session.answers import ModelAnswer
@@ -42,6 +43,7 @@ _MOST_ROUNDS: Final = 9
 """How many answers in a row may call engine tools only, before one is passed on to the client."""
 
 _ABOUT_THE_ACCOUNT: Final = frozenset({401, 402, 403})
+_UNKNOWN_FIELD: Final = frozenset({400, 422})
 _SILENCE: Final = 0.05  # seconds to wait for the usage behind the end of an answer
 SLICE: Final = 64
 """How many messages are stored at a time, so that other requests of the same key can run in between."""
@@ -131,13 +133,20 @@ class Exchange:
         outgoing = await self._session.compute(self._outgoing, folded) if long else self._outgoing(folded)
         self._counted, self._session.weight = outgoing.counted, len(outgoing.content)
         send = self._upstream.send(self._dialect.path, outgoing.content, asked.headers, asked.query)
-        return await self._from_provider(send)
+        reply = await self._from_provider(send)
+        if not outgoing.counted or reply.status not in _UNKNOWN_FIELD or COUNTING not in await reply.peek():
+            return reply
+        await reply.aclose()
+        self._upstream.uncounted[asked.model] = True
+        return await self._ask(folded)
 
     def _outgoing(self, folded: dict[str, Any] | None) -> Outgoing:
         body, content = self._asked.body, self._asked.content
         if folded is not None:
             body = self._dialect.folded(body, folded)
             content = written(body)
+        if self._asked.model in self._upstream.uncounted:
+            return Outgoing(content=content)
         return self._dialect.counted(body, content)
 
     async def _recover(self, status: int, content: bytes, headers: Mapping[str, str]) -> dict[str, Any] | None:

@@ -17,7 +17,7 @@ from leporello.session.saved_branch import load
 from leporello.store import Branch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from starlette.requests import Request
 
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from leporello.gateway.client_request import ClientRequest
     from leporello.gateway.drop_in import DropIn
     from leporello.gateway.state import State
+    from leporello.session.window import Entry
 
 
 class FoldedView(Endpoint):
@@ -50,14 +51,22 @@ class FoldedView(Endpoint):
         """Return the request with the window of its conversation; unchanged if that was not folded."""
         history, store = asked.history, self.state.store
         found = asked.found or recognise(store, history, owner=owner, named=bool(asked.identity.name), looks_only=True)
-        place = next((place for place in found.places if place.is_tip), None)
-        if place is None:
+        if not found.places:
             return asked.content
+        place = found.places[0]
         branch = Branch(store, place.conversation, owner, place.branch)
         if not branch.window().items:
             return asked.content
         saved = load(branch)
-        window = [entry.message for entry in (*saved.entries, *saved.later)]
+        window = [entry.message for entry in _until(place.id, [*saved.entries, *saved.later])]
+        if not window:
+            return asked.content
         said = [*window[leading_systems(window) :], *history.after(found.count)]
         dialect = self._of.wire_format
         return written(dialect.folded(asked.body, dialect.request([*history.systems, *said])))
+
+
+def _until(id_: str, entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Return the entries up to a message; none if it was folded away."""
+    ends = (at + 1 for at, entry in enumerate(entries) if any(one.id == id_ for one in entry.sources))
+    return entries[: next(ends, 0)]

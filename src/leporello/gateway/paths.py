@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 _VERSION: Final = "/v1"
 _ANTHROPIC: Final = f"{_VERSION}/messages"
 _SHOWN: Final = 100
+_ALIKE: Final = 0.85
+"""How alike a path must be to the one that is meant: a letter or two may be wrong."""
+
 _SAFE: Final = re.compile(r"((/|%2[Ff])[A-Za-z0-9_:@~=-][A-Za-z0-9._:@~=-]*)+")  # names of models have slashes
 _SLASHES: Final = re.compile("/{2,}")
 
@@ -76,7 +79,7 @@ def not_served(scope: Scope, known: Iterable[str]) -> str:
         if ending.startswith(_VERSION) and "{" not in ending and path.endswith(ending.removeprefix(_VERSION)):
             base = "that of the gateway" if ending.startswith(_ANTHROPIC) else "that of the gateway with /v1 behind it"
             return f"{path} is not served here. For {ending} the base_url of a client is {base}."
-    near = difflib.get_close_matches(path, paths, n=1, cutoff=0.6)
+    near = difflib.get_close_matches(path, paths, n=1, cutoff=_ALIKE)
     return f"{path} is not served here." + (f" Did you mean {near[0]}?" if near else f" Served are {_shown(paths)}.")
 
 

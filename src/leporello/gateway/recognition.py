@@ -65,6 +65,27 @@ def recognise(
     return Recognised(places=[again], count=len(hashes), unanswered=True) if again else Recognised()
 
 
+def continued(store: TranscriptStore, history: History, place: KnownPlace, count: int, *, owner: str) -> Recognised:
+    """Return where a request goes on that names the answer at `place`, behind which it has new messages.
+
+    Those that are stored there already, because the same request was sent before, are not new.
+    """
+    places = store.known(history.hashes[count:][::-1], owner=owner)
+    again = [one for one in places if _is_behind(store, one, place, len(history.messages), owner)]
+    if not again:
+        return Recognised(places=[place], count=count)
+    return Recognised(places=again, count=history.hashes.index(again[0].hash) + 1)
+
+
+def _is_behind(store: TranscriptStore, one: KnownPlace, other: KnownPlace, most: int, owner: str) -> bool:
+    """Tell whether a message stands behind another one, with fewer than `most` between them."""
+    if one.conversation != other.conversation:
+        return False
+    rows = store.messages(one.conversation, owner=owner, branch=one.branch, newest_first=True)
+    before = islice(dropwhile(lambda row: row.id != one.id, rows), most)
+    return any(row.id == other.id for row in before)
+
+
 def _unanswered(store: TranscriptStore, history: History, owner: str) -> KnownPlace | None:
     """Return the place of the same request without an answer; it is found only once."""
     places = store.known([history.unanswered], owner=owner)

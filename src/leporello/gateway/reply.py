@@ -57,6 +57,11 @@ class Reply:
         """Return the whole body."""
         return b"".join([piece async for piece in self.pieces()])
 
+    async def peek(self) -> bytes:
+        """Return the whole body, which is still to be passed on."""
+        self._read = [await self.read()]
+        return self._read[0]
+
     async def error_inside(self, dialect: WireFormat) -> bytes | None:
         """Return the error that an answer with a good status begins with, as a body; None when there is none.
 
@@ -83,9 +88,8 @@ class Reply:
         return None
 
     async def _whole(self) -> Any:
-        self._read = [await self.read()]
         try:
-            return json.loads(self._read[0])
+            return json.loads(await self.peek())
         except (ValueError, RecursionError):
             return None
 

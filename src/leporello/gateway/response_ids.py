@@ -91,10 +91,9 @@ class KnownResponse:
 
 def find_response(store: Store, id_: str, *, owner: str) -> KnownResponse | None:
     """Return a response by its id; None when it is not known, or was deleted."""
-    places = store.known([_hash(owner, "response", id_)], owner=owner)
-    if not places:
+    place = _newest(store, _hash(owner, "response", id_), owner)
+    if place is None:
         return None
-    place = places[0]
     rows = store.messages(place.conversation, owner=owner, branch=place.branch, newest_first=True)
     known = (row.message for row in dropwhile(lambda row: row.id != place.id, rows))
     path = list(dropwhile(_is_result, known))  # the engine has answered calls of an answer that the client got
@@ -128,11 +127,15 @@ def _is_result(message: Message) -> bool:
 
 def find_item(store: Store, id_: str, *, owner: str) -> Item | None:
     """Return an item of an earlier response by its id."""
-    for place in store.known([_hash(owner, "item", id_)], owner=owner)[:1]:
-        row = store.get([place.id], owner=owner).get(place.id)
-        items = items_of([row.message]) if row is not None else []
-        return next((item for item in items if item.get("id") == id_), None)
-    return None
+    place = _newest(store, _hash(owner, "item", id_), owner)
+    row = store.get([place.id], owner=owner).get(place.id) if place else None
+    items = items_of([row.message]) if row else []
+    return next((item for item in items if item.get("id") == id_), None)
+
+
+def _newest(store: Store, hash_: bytes, owner: str) -> KnownPlace | None:
+    """Return where an id was given last: local servers number their responses, and begin anew when they start."""
+    return max(store.known([hash_], owner=owner), key=lambda place: int(place.id[1:]), default=None)
 
 
 def forget_response(store: Store, found: KnownResponse, *, owner: str) -> None:

@@ -18,7 +18,7 @@ from leporello.gateway.drop_in import DropIn, pass_on
 from leporello.gateway.endpoint import Endpoint
 from leporello.gateway.errors import Refused
 from leporello.gateway.paths import query_of
-from leporello.gateway.recognition import Recognised
+from leporello.gateway.recognition import continued
 from leporello.gateway.response_ids import find_item, find_response, forget_response, spoken_count
 from leporello.messages.responses import Item, kind_of, reference_of
 
@@ -52,10 +52,11 @@ class CreateResponse(DropIn):
     def parsed(self, body: dict[str, Any], request: Request, content: bytes, owner: str) -> ClientRequest:
         """Return a request in which references are replaced by the items themselves."""
         whole, before = self._resolved(body, owner)
-        asked = super().parsed(whole, request, content if whole is body else written(whole), owner)
+        count = spoken_count(before.path) if before else 0
+        asked = super().parsed(whole, request, content if whole is body else written(whole), owner, stored=count)
         if before is not None:
-            count = spoken_count(before.path)
-            asked = replace(asked, found=Recognised(places=[before.place], count=count))
+            found = continued(self.state.store, asked.history, before.place, count, owner=owner)
+            asked = replace(asked, found=found)
         elsewhere = [key for key in ("background", "conversation", "previous_response_id") if whole.get(key)]
         if elsewhere and owner:
             raise _not_here(elsewhere[-1], whole[elsewhere[-1]])
@@ -106,6 +107,8 @@ class ShowResponse(Endpoint):
 
     async def answer(self, request: Request, found: KnownResponse, owner: str) -> dict[str, Any]:
         """Return the body of the answer about a known response."""
+        if request.query_params.get("stream") == "true":
+            raise Refused(400, "This response cannot be streamed because it was not created with background=true.")
         return found.body()
 
     async def _ask_provider(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:

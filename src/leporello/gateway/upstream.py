@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+from cachetools import LRUCache
 from yarl import URL
 
 from leporello.caching.providers import route_of
@@ -27,6 +28,7 @@ CONNECT_SECONDS: Final = 20.0
 IDLE_SECONDS: Final = 3.0
 """How long a connection is kept for the next request: shorter than servers keep theirs."""
 
+_MOST_MODELS: Final = 128  # a client may name any model
 LONGEST_HEADERS: Final = 64 * 1024
 """How many bytes a line of a provider's headers may have."""
 
@@ -45,6 +47,8 @@ class Upstream:
         self._variable = settings.api_key_env
         self.with_client_key = bool(settings.pass_client_key)
         """Whether clients pay with keys of their own."""
+        self.uncounted: LRUCache[str, bool] = LRUCache(_MOST_MODELS)
+        """Models whose server refuses to be asked for the usage of a stream."""
         self._keyed = bool(gateway.api_keys)
         self._client = client
         self._longest = gateway.limits.answer_bytes

@@ -69,7 +69,12 @@ def load(branch: Branch) -> SavedBranch:
     if any(row.superseded for row in rows.values()):
         _insert_replacements(entries, branch, rows, window.folded_to, last)
     if turn and turn[-1].role == "user" and turn[-1].id not in shown | {row.id for row in later}:
-        later = [row for row in turn if row.id not in shown]
+        missing = [row for row in turn if row.id not in shown and row not in later]
+        at = _first_of(entries, {row.id for row in turn})
+        if at is None:
+            later += missing
+        else:
+            entries[at:at] = [_entry_of_row(row) for row in reversed(missing)]
     later.reverse()
     systems = [] if items else _newest_system(branch)
     return SavedBranch(
@@ -78,6 +83,11 @@ def load(branch: Branch) -> SavedBranch:
         items=items,
         whole=sum(len(entry.stored_as) for entry in entries) == len(items),
     )
+
+
+def _first_of(entries: Sequence[Entry], ids: set[str]) -> int | None:
+    """Return the index of the first entry with one of these messages."""
+    return next((at for at, entry in enumerate(entries) if any(one.id in ids for one in entry.sources)), None)
 
 
 def _insert_replacements(
