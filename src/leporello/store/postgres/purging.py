@@ -55,7 +55,7 @@ class PostgresPurging(Retention):
     def _vacuum(self) -> None:
         with self._db.read() as connection:
             removed = setting(connection, "removed")
-        self._db.vacuum(_VACUUMED)
+        self._db.settle(_VACUUMED)
         with self._db.write() as connection:
             set_setting(connection, "purged", removed)
 
