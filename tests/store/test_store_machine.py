@@ -154,8 +154,9 @@ class Host(RuleBasedStateMachine):
         assert self.store.check_file() == []
 
 
-Host.TestCase.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
-TestHost = pytest.mark.slow(Host.TestCase)
+@pytest.mark.slow
+def test_whatever_a_host_does_its_history_is_the_stores() -> None:
+    run_state_machine_as_test(Host, settings=settings(max_examples=25, stateful_step_count=25, deadline=None))
 
 
 class Careless(SQLiteStore):

@@ -16,6 +16,7 @@ from leporello.errors import StoreError
 from leporello.store import JournalRow, Node, StoredWindow
 from leporello.store.records import Artifact, Cover
 from leporello.store.relational import copying
+from leporello.store.relational.rows import Hidden
 from leporello.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
@@ -156,6 +157,62 @@ def test_a_copy_that_was_cut_off_goes_on(schemas: Schemas, tmp_path: Path, monke
     assert rows(target) == rows(source)
     assert healthy(target)
     source.close()
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "said", "purged"])
+@pytest.mark.parametrize("back", [False, True])
+def test_a_long_conversation_goes_on_where_its_copy_was_cut_off(
+    schemas: Schemas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str, *, back: bool
+) -> None:
+    """It is not shown before it is complete; one that is no longer a part of what is to be copied is copied anew."""
+    stores: tuple[Any, Any] = (SQLiteStore(tmp_path / "a.db"), schemas.open("copy"))
+    source, target = reversed(stores) if back else stores
+    source.append("long", [{"role": "user", "content": f"message {n}"} for n in range(100)])
+    copy_messages, copied = copying._copy_messages, list[int]()
+
+    def cut_off(here: Any, there: Any, found: Any, batch: Any) -> None:
+        copy_messages(here, there, found, batch)
+        copied.append(len(batch))
+        if len(copied) == 5:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(copying, "_BATCH", 10)
+    monkeypatch.setattr(copying, "_copy_messages", cut_off)
+    with pytest.raises(KeyboardInterrupt):
+        list(copying.copy_store(source, target))
+    assert list(target.conversations()) == []
+    assert healthy(target)
+    assert len(rows(target)["messages"]) == 40
+    if meanwhile == "said":
+        source.append("long", [{"role": "user", "content": "meanwhile"}])
+    if meanwhile == "purged":
+        with target._db.read() as connection:
+            (number,) = connection.execute("SELECT id FROM conversations").fetchone()
+        assert not target.remove_slice(Hidden(number, number, ""))
+    list(copying.copy_store(source, target))
+    assert sum(copied[5:]) == {"nothing": 60, "said": 101, "purged": 100}[meanwhile]
+    assert rows(target) == rows(source)
+    assert healthy(target)
+    assert target.purge_status().step != "rows"
+    source.close()
+
+
+def test_many_rows_are_written_as_few_are(schemas: Schemas) -> None:
+    """COPY and INSERT: whatever a message holds reads the same, and is found by the same words."""
+    texts = [f"tab\t back\\slash \\N \\. quote' \" {n} \0 \ud800 naïve 服务器 it''s" for n in range(40)]
+    store, one_by_one = schemas.open(), schemas.open()
+    store.append("c", [{"role": "user", "content": text, "name": "o'n\teil"} for text in texts])
+    for text in texts:
+        one_by_one.append("c", [{"role": "user", "content": text, "name": "o'n\teil"}])
+    assert [m.message for m in store.messages("c")] == [m.message for m in one_by_one.messages("c")]
+    with store._db.read() as here, one_by_one._db.read() as there:
+        found = [
+            each.execute("SELECT id, length, text, terms::text FROM search ORDER BY id").fetchall()
+            for each in (here, there)
+        ]
+    assert found[0] == found[1]
+    assert len(store.search("服务器", limit=50).hits) == 40
+    assert healthy(store)
 
 
 def test_what_was_continued_or_is_of_another_store_is_not_overwritten(schemas: Schemas, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.store.postgres.expression import TermPhrase, condition, nears, needs_text, parse, phrases, tsquery
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from leporello.store.records import SearchFilter
     from leporello.store.relational.dialect import Connection
 
+_CHUNK: Final = 256  # hits that are looked up at once
 _K1: Final = 1.2
 _B: Final = 0.75
 _LEAST_RARITY: Final = 1e-6  # the constants of BM25 as FTS5 has them
@@ -30,13 +32,17 @@ def matching(connection: Connection, match: Match, limit: int, *, newest_first: 
         return Candidates()
     look = _newest if newest_first else _best
     hits, cut = look(connection, _Look(match=match, expression=parse(match.text), scope=scope), limit)
-    conversation = scope.value if isinstance(scope.value, int) else None
-    return as_candidates(connection, hits, cut=cut, conversation=conversation)
+    return as_candidates(connection, hits, cut=cut, conversation=scope.conversation)
 
 
 def term_count(connection: Connection, term: str, last: int) -> int:
     """Count the messages with a term; a number beyond `COUNTED` is estimated from the newest ones."""
-    expression = parse('"' + term.replace('"', '""') + '"')
+    return _estimated(connection, parse('"' + term.replace('"', '""') + '"'), last)
+
+
+def _estimated(connection: Connection, expression: TermExpression, last: int | None = None) -> int:
+    if last is None:
+        (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM search").fetchone()
     where, values = _found(expression)
     count, lowest = connection.execute(
         f"SELECT count(*), min(id) FROM (SELECT s.id FROM search s WHERE {where} AND s.id <= ?"
@@ -48,10 +54,11 @@ def term_count(connection: Connection, term: str, last: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class _Scope:
-    """Who may be searched: a condition on index rows, and a term that narrows the search itself."""
+    """Who may be searched: a condition on messages, and what narrows the search itself."""
 
     condition: str
     value: int | str
+    conversation: int | None = None
     term: str = ""
 
 
@@ -63,10 +70,18 @@ class _Look:
     expression: TermExpression
     scope: _Scope
 
-    def hits(self) -> tuple[str, list[Any]]:
-        """Return the condition that index rows of hits fulfil, and its values."""
+    def hits(self, columns: str) -> tuple[str, list[Any]]:
+        """Return the query for the hits, the newest first, and its values.
+
+        It asks the index alone: what else is asked about a message would tempt the planner away from it.
+        """
         where, values = _found(self.expression, self.scope.term)
-        return f"{self.scope.condition} AND {where} AND s.id <= ?", [self.scope.value, *values, self.match.last]
+        if self.scope.conversation is not None:
+            where, values = f"s.conversation = ? AND {where}", [self.scope.conversation, *values]
+        return (
+            f"SELECT {columns} FROM search s WHERE {where} AND s.id <= ? ORDER BY s.id DESC LIMIT ?",
+            [*values, self.match.last],
+        )
 
 
 def _found(expression: TermExpression, term: str = "") -> tuple[str, list[Any]]:
@@ -83,7 +98,7 @@ def _scope(connection: Connection, filter: SearchFilter) -> _Scope | None:  # no
     """Return the owners that may be searched, None when there is none."""
     if filter.conversation is None:
         return _Scope(
-            condition="s.conversation IN (SELECT id FROM conversations WHERE owner = ?)",
+            condition="m.conversation IN (SELECT id FROM conversations WHERE owner = ?)",
             value=filter.owner,
             term=owner_term(filter.owner),
         )
@@ -92,53 +107,47 @@ def _scope(connection: Connection, filter: SearchFilter) -> _Scope | None:  # no
         return None
     last = connection.execute("SELECT coalesce(max(id), 0) FROM search").fetchone()[0]
     term = conversation_term(found.id) if last - found.next_seq > FEW_OTHERS else ""
-    return _Scope(condition="s.conversation = ?", value=found.id, term=term)
+    return _Scope(condition="m.conversation = ?", value=found.id, conversation=found.id, term=term)
 
 
 def _newest(connection: Connection, look: _Look, limit: int) -> tuple[list[tuple[int, float]], bool]:
     """Walk the hits, newest first, until enough of them pass the filter; tell whether it was given up before."""
-    wheres, values = _conditions(look.match.filter)
-    hits, wanted = look.hits()
     near = nears(look.expression)
-    text = ", s.text" if near else ""
-    rows = connection.walk(
-        f"SELECT s.id, {wheres}{text} FROM search s JOIN messages m ON m.conversation = s.conversation AND m.id = s.id"
-        f" WHERE {hits} ORDER BY s.id DESC LIMIT ?",
-        (*values, *wanted, SCANNED + 1 if not near else SCORED),
-    )
+    query, values = look.hits("s.id, s.text" if near else "s.id")
+    rows = connection.walk(query, (*values, SCORED if near else SCANNED + 1))
+    numbers = (number for number, *text in rows if all(each.holds(text[0]) for each in near))
     found: list[tuple[int, float]] = []
     looked_at = 0
-    for number, passes, *indexed in rows:
-        if near and not all(each.holds(indexed[0]) for each in near):
-            continue
-        if looked_at == SCANNED:
-            return found, True
-        looked_at += 1
-        if passes:
-            found.append((number, 0.0))
-            if len(found) == limit:
-                break
-    return found, False
+    while chunk := list(islice(numbers, min(_CHUNK, SCANNED - looked_at))):
+        passing = _passing(connection, look, chunk)
+        found += [(number, 0.0) for number in chunk if number in passing]
+        if len(found) >= limit:
+            return found[:limit], False
+        looked_at += len(chunk)
+    return found, next(numbers, None) is not None
+
+
+def _passing(connection: Connection, look: _Look, numbers: list[int]) -> set[int]:
+    """Return those messages that pass the filter."""
+    where, values = _conditions(look)
+    rows = connection.execute(f"SELECT m.id FROM messages m WHERE m.id = ANY (?) AND {where}", (numbers, *values))
+    return {number for (number,) in rows}
 
 
 def _best(connection: Connection, look: _Look, limit: int) -> tuple[list[tuple[int, float]], bool]:
     """Score the newest hits, and return the best that pass the filter; and whether there were more than the newest."""
-    wheres, values = _conditions(look.match.filter)
-    hits, wanted = look.hits()
+    where, wanted = _conditions(look)
+    query, values = look.hits("s.conversation, s.id, s.length, s.text")
     score, weights = _score(connection, look.expression)
-    if isinstance(look.scope.value, int):
-        wheres, values = f"{wheres} AND m.conversation = ?", [*values, look.scope.value]
     rows = connection.execute(
-        "WITH newest AS MATERIALIZED (SELECT s.conversation, s.id, s.length, s.text FROM search s"
-        f" WHERE {hits} ORDER BY s.id DESC LIMIT ?)"
+        f"WITH newest AS MATERIALIZED ({query})"
         f" SELECT s.id, {score} AS score FROM newest s"
         " JOIN messages m ON m.conversation = s.conversation AND m.id = s.id"
-        f" WHERE {wheres} ORDER BY score DESC, s.id DESC LIMIT ?",
-        (*wanted, SCORED, *weights, *values, limit),
+        f" WHERE {where} ORDER BY score DESC, s.id DESC LIMIT ?",
+        (*values, SCORED, *weights, *wanted, limit),
     ).fetchall()
-    beyond = connection.execute(
-        f"SELECT s.id FROM search s WHERE {hits} ORDER BY s.id DESC LIMIT 1 OFFSET ?", (*wanted, SCORED)
-    ).fetchone()
+    query, values = look.hits("s.id")
+    beyond = connection.execute(f"{query} OFFSET ?", (*values, 1, SCORED)).fetchone()
     return [(number, float(score)) for number, score in rows], beyond is not None
 
 
@@ -160,15 +169,20 @@ def _score(connection: Connection, expression: TermExpression) -> tuple[str, lis
 
 
 def _rarity(connection: Connection, phrase: TermPhrase, rows: float) -> float:
+    """Return the weight of a phrase; what more messages have than are scored is as common as its newest ones are."""
     where, values = _found(phrase)
-    (count,) = connection.execute(f"SELECT count(*) FROM search s WHERE {where}", values).fetchone()
+    (count,) = connection.execute(
+        f"SELECT count(*) FROM (SELECT 1 FROM search s WHERE {where} LIMIT ?) few", (*values, SCORED + 1)
+    ).fetchone()
+    if count > SCORED:
+        count = max(count, _estimated(connection, phrase))
     ratio = (rows - count + 0.5) / (count + 0.5)
     return max(math.log(ratio), _LEAST_RARITY) if ratio > 0 else _LEAST_RARITY
 
 
-def _conditions(filter: SearchFilter) -> tuple[str, list[Any]]:  # noqa: A002 - its name
-    texts: list[str] = []
-    values: list[Any] = []
+def _conditions(look: _Look) -> tuple[str, list[Any]]:
+    """Return what a message must fulfil, and the values of that."""
+    filter, texts, values = look.match.filter, [look.scope.condition], [look.scope.value]  # noqa: A001 - its name
     if not filter.superseded:
         texts.append("m.gone IS NULL")
     conditions: list[tuple[str, Any]] = []
@@ -184,5 +198,4 @@ def _conditions(filter: SearchFilter) -> tuple[str, list[Any]]:  # noqa: A002 - 
         conditions.append(("m.time <= ?", filter.until))
     conditions += [("m.id <> ?", number_of(id_, "m") or 0) for id_ in filter.without]
     texts += [text for text, _ in conditions]
-    values += [value for _, value in conditions]
-    return f"({' AND '.join(texts) or 'true'})", values
+    return " AND ".join(texts), [*values, *(value for _, value in conditions)]

@@ -22,7 +22,9 @@ from psycopg_pool import ConnectionPool, PoolTimeout
 
 from leporello.errors import StoreBusyError, StoreError
 from leporello.store.postgres.dialect import PostgresDialect
+from leporello.store.postgres.expression import Lexemes
 from leporello.store.postgres.migrations import is_current, migrate, plan
+from leporello.store.relational.rows import placeholders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
 BUSY_SECONDS: Final = 10.0
 MOST_CONNECTIONS: Final = 8
 _CONNECT_SECONDS: Final = 10
+_MANY_ROWS: Final = 32  # from which on COPY, which takes an exchange more with the server, is quicker
 _AHEAD: Final = 256  # rows that are fetched at once when a query is walked
+_TSVECTOR: Final = 3614  # the number of the type, the same in every PostgreSQL
 _IDLE: Final = psycopg.pq.TransactionStatus.IDLE
 
 
@@ -59,6 +63,17 @@ class PostgresConnection:
         with self._raw.cursor() as cursor:
             cursor.executemany(translated(statement), list(parameters))
 
+    def insert(self, table: str, columns: str, rows: Sequence[Sequence[Any]], /) -> None:
+        """Write rows of a table; many of them by COPY."""
+        if not rows:
+            return
+        if len(rows) < _MANY_ROWS:
+            self.executemany(f"INSERT INTO {table} ({columns}) VALUES ({placeholders(rows[0])})", rows)  # noqa: S608
+            return
+        with self._raw.cursor() as cursor, cursor.copy(f"COPY {table} ({columns}) FROM STDIN".encode()) as copy:
+            for row in rows:
+                copy.write_row(row)
+
     def walk(self, statement: str, parameters: Sequence[Any] = (), /) -> Iterator[Any]:
         """Run a query whose rows are read as they are asked for."""
         with self._raw.cursor(name=f"walk_{next(self._names)}") as cursor:
@@ -78,6 +93,12 @@ class _TextDumper(StrDumper):
 
     def dump(self, obj: str) -> Any:
         return super().dump(obj.replace("\0", "\ufffd") if "\0" in obj else obj)
+
+
+class _LexemesDumper(StrDumper):
+    """The terms of an index row: the column takes them in INSERT and in COPY."""
+
+    oid = _TSVECTOR
 
 
 class PostgresDatabase:
@@ -136,11 +157,11 @@ class PostgresDatabase:
         with self._lent() as raw:
             yield raw
 
-    def vacuum(self, tables: Iterable[str]) -> None:
-        """Give back the space of rows that are gone."""
+    def settle(self, tables: Iterable[str]) -> None:
+        """Give back the space of rows that are gone, and let the planner know those that are there."""
         with self.plain() as raw:
             for table in tables:
-                raw.execute(sql.SQL("VACUUM {}").format(sql.Identifier(self.address.schema, table)))
+                raw.execute(sql.SQL("VACUUM (ANALYZE) {}").format(sql.Identifier(self.address.schema, table)))
 
     def exists(self) -> bool:
         """Tell whether there is something to read."""
@@ -330,6 +351,7 @@ class PostgresDatabase:
 
 def _configure(raw: psycopg.Connection[Any]) -> None:
     raw.adapters.register_dumper(str, _TextDumper)
+    raw.adapters.register_dumper(Lexemes, _LexemesDumper)
 
 
 _REPLICA: Final = ("it is a read-only replica", "Nothing was changed; name the primary, or add target_session_attrs.")

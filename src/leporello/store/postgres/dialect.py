@@ -83,12 +83,13 @@ class PostgresDialect:
         """Fetch payloads by the conversations that use them."""
         found: dict[bytes, bytes] = {}
         for conversation, keys in wanted.items():
-            found.update(
-                connection.execute(
-                    "SELECT hash, data FROM payloads WHERE conversation = ? AND hash = ANY (?)",
-                    (conversation, list(keys)),
+            if keys:
+                found.update(
+                    connection.execute(
+                        "SELECT hash, data FROM payloads WHERE conversation = ? AND hash = ANY (?)",
+                        (conversation, list(keys)),
+                    )
                 )
-            )
         return found
 
     def drop_payloads(self, connection: Connection, conversation: int, keys: Iterable[bytes]) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from leporello.errors import QueryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _TOKEN: Final = re.compile(r'\s*(?:"((?:[^"]|"")*)"|(NEAR)\s*\(|([(),])|([^\s"(),]+))')
 _SEPARATORS: Final = re.compile(r"[\x00-/:-@\[-`{-\x7f]+")
@@ -76,6 +76,17 @@ TermExpression = TermPhrase | Near | Operation
 def stored_text(terms: tuple[str, ...] | list[str]) -> str:
     """Return terms as they stand in the text of the index: each with a space of its own on either side."""
     return "".join(f" {term} " for term in terms)
+
+
+class Lexemes(str):
+    """Terms in the form in which PostgreSQL reads a `tsvector`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, terms: Iterable[str]) -> Lexemes:
+        """Write down terms."""
+        return cls(" ".join(map(_lexeme, terms)))
 
 
 def parse(text: str) -> TermExpression:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leporello.errors import StoreError
 from leporello.store.postgres.candidates import matching, term_count
-from leporello.store.postgres.expression import stored_text
+from leporello.store.postgres.expression import Lexemes, stored_text
 from leporello.store.records import Finding
 from leporello.store.relational.matching import Match
 from leporello.store.relational.reading import load, load_readable
@@ -72,14 +72,11 @@ def _insert(connection: Connection, rows: Sequence[tuple[int, int, str, str]]) -
         length = len(terms) + _ADDED
         lexemes = _bounded(dict.fromkeys(terms))
         lexemes += [conversation_term(conversation), owner]
-        new.append((conversation, number, length, stored_text(terms), lexemes))
+        new.append((conversation, number, length, stored_text(terms), Lexemes.of(lexemes)))
         counted = counts.setdefault(conversation, [0, 0])
         counted[0] += 1
         counted[1] += length
-    connection.executemany(
-        "INSERT INTO search (conversation, id, length, text, terms) VALUES (?, ?, ?, ?, array_to_tsvector(?::text[]))",
-        new,
-    )
+    connection.insert("search", "conversation, id, length, text, terms", new)
     connection.executemany(
         "UPDATE conversations SET indexed = indexed + ?, terms = terms + ? WHERE id = ?",
         [(count, length, conversation) for conversation, (count, length) in counts.items()],

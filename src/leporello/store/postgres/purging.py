@@ -44,6 +44,6 @@ class PostgresPurging(Purges):
     def _vacuum(self) -> None:
         with self._db.read() as connection:
             removed = setting(connection, "removed")
-        self._db.vacuum(_VACUUMED)
+        self._db.settle(_VACUUMED)
         with self._db.write() as connection:
             set_setting(connection, "purged", removed)

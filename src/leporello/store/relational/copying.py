@@ -1,8 +1,8 @@
 """Copying a store to another database, conversation by conversation, with every id as it was.
 
-Each conversation is copied in one transaction: a copy that was cut off goes on with the next one when it is started
-again. One that has grown since it was copied is copied anew. Leases and unfinished deletions are not copied, and the
-index is made again.
+A conversation is copied without its name, in transactions of some messages each, and gets the name when it is
+complete: a copy that was cut off goes on behind the last of them when it is started again. One that has grown since it
+was copied is copied anew. Leases and unfinished deletions are not copied, and the index is made again.
 """
 
 # ruff: noqa: S608, SLF001 - statements are put together from constants; this is a part of the store
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from uuid import uuid4
 
 from leporello.errors import StoreError
 from leporello.store.codec import UNREADABLE, decode, payload_keys
@@ -23,7 +24,9 @@ if TYPE_CHECKING:
     from leporello.store.relational.dialect import Connection
     from leporello.store.relational.store import RelationalStore
 
-_BATCH: Final = 200
+_BATCH: Final = 500
+_LONGEST_COPY: Final = 7 * 86_400.0
+"""Seconds after which a conversation whose copy was cut off is removed by a purge."""
 _CONVERSATION: Final = (
     "id, owner, key, title, head, next_seq, chain, revision, messages, created, updated, ended, deleted, meta"
 )
@@ -73,13 +76,13 @@ def copy_store(source: RelationalStore, target: RelationalStore) -> Iterator[Cop
     _refuse_others(target, {tuple(row) for row in rows})
     _reserve(target, last)
     for number, owner, key in rows:
-        with source._db.read() as here, target._db.write() as there:
-            new = _copied(here, there, number, target._db.place)
+        new = _copy(source, target, number)
         if new:
             _prove(source, target, number, key, owner)
         info = target.info(key, owner=owner)
         yield Copied(key, owner, info.messages if info else 0, new)
     _reserve(target, last)
+    target._db.settle(("conversations", "messages", "search", *_TABLES))
 
 
 def count_conversations(store: RelationalStore) -> int:
@@ -109,35 +112,87 @@ def _refuse_others(target: RelationalStore, known: set[tuple[Any, ...]]) -> None
         )
 
 
-def _copied(here: Connection, there: Connection, number: int, place: str) -> bool:
-    """Copy a conversation, unless it is there as it is here."""
-    row = here.execute(f"SELECT {_CONVERSATION} FROM conversations WHERE id = ?", (number,)).fetchone()
-    old = there.execute(f"SELECT {_CONVERSATION} FROM conversations WHERE id = ?", (number,)).fetchone()
-    if old is not None and tuple(old) == tuple(row) and _counts(here, number) == _counts(there, number):
-        return False
+def _copy(source: RelationalStore, target: RelationalStore, number: int) -> bool:
+    """Copy a conversation, unless it is there as it is here; it is shown when it is complete."""
+    with source._db.read() as here:
+        row = _row(here, number)
+        with target._db.read() as there:
+            if _is_copied(here, there, row):
+                return False
+            last = _last_copied(here, there, row)
+        found = ConversationRow(row[0], row[1], row[5], row[6], row[7], ended=row[11] is not None, head=row[4])
+        batches = _batches(
+            here.walk(f"SELECT {_MESSAGE} FROM messages WHERE conversation = ? AND id > ? ORDER BY id", (number, last))
+        )
+        begun = last > 0
+        while True:
+            batch = next(batches, None)
+            with target._db.write() as there:
+                if not begun:
+                    _begin(here, there, row, target)
+                    begun = True
+                if batch is None:
+                    _finish(here, there, row)
+                    return True
+                _copy_messages(here, there, found, batch)
+
+
+def _row(connection: Connection, number: int) -> Any:
+    return connection.execute(f"SELECT {_CONVERSATION} FROM conversations WHERE id = ?", (number,)).fetchone()
+
+
+def _is_copied(here: Connection, there: Connection, row: tuple[Any, ...]) -> bool:
+    old = _row(there, row[0])
+    return old is not None and tuple(old) == tuple(row) and _counts(here, row[0]) == _counts(there, row[0])
+
+
+def _last_copied(here: Connection, there: Connection, row: tuple[Any, ...]) -> int:
+    """Return the last message of an unfinished copy of what is here; 0 when there is none."""
+    old = there.execute(
+        f"SELECT {_CONVERSATION} FROM conversations c WHERE id = ? AND NOT ({there.dialect.shown})", (row[0],)
+    ).fetchone()
+    if old is None or tuple(old[3:]) != tuple(row[3:]):
+        return 0
+    last, count = there.execute(
+        "SELECT coalesce(max(id), 0), count(*) FROM messages WHERE conversation = ?", (row[0],)
+    ).fetchone()
+    (wanted,) = here.execute(
+        "SELECT count(*) FROM messages WHERE conversation = ? AND id <= ?", (row[0], last)
+    ).fetchone()
+    return int(last) if count == wanted else 0  # a purge removes what nobody went on with
+
+
+def _begin(here: Connection, there: Connection, row: tuple[Any, ...], target: RelationalStore) -> None:
+    """Make a conversation without a name in the place of an earlier copy; a purge removes one that stays unfinished."""
+    number, old = row[0], _row(there, row[0])
     if old is not None:
-        _refuse_newer(here, number, old, place)
+        if isinstance(old[1], str):
+            _refuse_newer(here, number, old, target._db.place)
         _remove(there, number)
-    marks = placeholders(row)
-    there.execute(f"INSERT INTO conversations ({_CONVERSATION}) VALUES ({marks})", row)
-    found = ConversationRow(row[0], row[1], row[5], row[6], row[7], ended=row[11] is not None, head=row[4])
-    for batch in _batches(here.walk(f"SELECT {_MESSAGE} FROM messages WHERE conversation = ? ORDER BY id", (number,))):
-        _copy_messages(here, there, found, batch)
+    hidden = (number, there.dialect.hidden_owner, str(uuid4()), *row[3:])
+    there.execute(f"INSERT INTO conversations ({_CONVERSATION}) VALUES ({placeholders(row)})", hidden)
+    there.execute(
+        "INSERT INTO purges (conversation, origin, owner, not_before) VALUES (?, ?, ?, ?)",
+        (number, number, row[1], target._clock() + _LONGEST_COPY),
+    )
+
+
+def _finish(here: Connection, there: Connection, row: tuple[Any, ...]) -> None:
+    """Copy what is kept beside the messages, and show the conversation."""
+    number, owner, key = row[:3]
     for table, columns in _TABLES.items():
         rows = here.walk(f"SELECT conversation, {columns} FROM {table} WHERE conversation = ?", (number,))
         for batch in _batches(rows):
-            there.executemany(f"INSERT INTO {table} (conversation, {columns}) VALUES ({placeholders(batch[0])})", batch)
+            there.insert(table, f"conversation, {columns}", batch)
     there.dialect.add_children(there, number, list(here.dialect.children(here, number)))
-    return True
+    there.execute("UPDATE conversations SET owner = ?, key = ? WHERE id = ?", (owner, key, number))
+    there.execute("DELETE FROM purges WHERE conversation = ?", (number,))
 
 
 def _copy_messages(
     here: Connection, there: Connection, found: ConversationRow, rows: Sequence[tuple[Any, ...]]
 ) -> None:
-    there.executemany(
-        f"INSERT INTO messages (conversation, {_MESSAGE}) VALUES (?, {placeholders(rows[0])})",
-        [(found.id, *row) for row in rows],
-    )
+    there.insert("messages", f"conversation, {_MESSAGE}", [(found.id, *row) for row in rows])
     used = [key for row in rows for key in payload_keys(row[15])]
     data = here.dialect.load_payloads(here, {found.id: set(used)}) if used else {}
     if used:
@@ -169,7 +224,7 @@ def _refuse_newer(here: Connection, number: int, old: tuple[Any, ...], place: st
 def _remove(there: Connection, number: int) -> None:
     numbers = [row[0] for row in there.execute("SELECT id FROM messages WHERE conversation = ?", (number,))]
     there.dialect.clear(there, number, numbers)
-    for table in ("leases", *reversed(_TABLES)):
+    for table in ("purges", "leases", *reversed(_TABLES)):
         there.execute(f"DELETE FROM {table} WHERE conversation = ?", (number,))
     there.execute("DELETE FROM conversations WHERE id = ?", (number,))
 

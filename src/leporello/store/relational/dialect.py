@@ -49,6 +49,9 @@ class Connection(Protocol):
     def executemany(self, sql: str, parameters: Iterable[Sequence[Any]], /) -> object:
         """Run a statement for each of several rows."""
 
+    def insert(self, table: str, columns: str, rows: Sequence[Sequence[Any]], /) -> None:
+        """Write rows of a table, as many of them as there are, in the quickest way."""
+
     def walk(self, sql: str, parameters: Sequence[Any] = ..., /) -> Iterable[Any]:
         """Run a query whose rows are read as they are asked for: perhaps only the first of very many."""
 
@@ -65,6 +68,9 @@ class TransactionSource(Protocol):
 
     def write(self) -> AbstractContextManager[Connection]:
         """Lend a connection whose changes are made all together at the end, or not at all."""
+
+    def settle(self, tables: Iterable[str]) -> None:
+        """Do what the database wants done after very many changes of tables."""
 
     def exists(self) -> bool:
         """Tell whether there is something to read."""

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from leporello.store.relational.rows import ConversationRow
 
 
-INSERT_MESSAGE: Final = (
-    "INSERT INTO messages (id, conversation, branch, seq, place, kind, gone, time, tokens, size, role, name, tool,"
-    " fingerprint, call_key, chain, refs, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+MESSAGE_COLUMNS: Final = (
+    "id, conversation, branch, seq, place, kind, gone, time, tokens, size, role, name, tool, fingerprint, call_key,"
+    " chain, refs, body"
 )
 
 
@@ -146,9 +146,8 @@ def insert_rows(connection: Connection, conversation: ConversationRow, rows: Seq
     if encoded:
         payloads = [(key, one.payloads[key]) for one in encoded for key in payload_keys(one.refs)]
         connection.dialect.add_payloads(connection, conversation.id, payloads)
-    connection.executemany(
-        INSERT_MESSAGE, [(number, conversation.id, *columns_of(row)) for number, row in zip(numbers, rows, strict=True)]
-    )
+    new = [(number, conversation.id, *columns_of(row)) for number, row in zip(numbers, rows, strict=True)]
+    connection.insert("messages", MESSAGE_COLUMNS, new)
     connection.dialect.index(
         connection,
         conversation,
@@ -158,7 +157,7 @@ def insert_rows(connection: Connection, conversation: ConversationRow, rows: Seq
 
 
 def columns_of(row: NewRow) -> tuple[Any, ...]:
-    """Return what `INSERT_MESSAGE` writes after the number of the message and of its conversation."""
+    """Return what `MESSAGE_COLUMNS` has after the number of the message and of its conversation."""
     prepared, seen = row.prepared, row.prepared.seen
     return (
         row.branch,

@@ -8,14 +8,15 @@ import threading
 import weakref
 from contextlib import closing, contextmanager
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from leporello.errors import StoreBusyError, StoreError
+from leporello.store.relational.rows import placeholders
 from leporello.store.sqlite.dialect import SQLiteDialect
 from leporello.store.sqlite.migrations import is_current, migrate, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from leporello.store.records import SchemaPlan
@@ -32,6 +33,11 @@ class SQLiteConnection(sqlite3.Connection):
     dialect = SQLiteDialect()
     locking = ""  # a transaction that writes is alone in the file
     walk = sqlite3.Connection.execute
+
+    def insert(self, table: str, columns: str, rows: Sequence[Sequence[Any]], /) -> None:
+        """Write rows of a table."""
+        if rows:
+            self.executemany(f"INSERT INTO {table} ({columns}) VALUES ({placeholders(rows[0])})", rows)  # noqa: S608
 
 
 class Database:
@@ -97,6 +103,9 @@ class Database:
         """Lend a connection without a transaction, for work that SQLite does outside of one."""
         with self._lent(create=False) as connection:
             yield connection
+
+    def settle(self, tables: Iterable[str]) -> None:
+        """Nothing: SQLite plans the same for every size."""
 
     def copy_log(self) -> bool:
         """Copy the write-ahead log into the file; writers go on meanwhile. False when a reader needs the old state."""

@@ -140,8 +140,12 @@ class SQLiteDialect:
 
     def clear(self, connection: Connection, conversation: int, numbers: Sequence[int]) -> None:
         """Remove the messages, payloads, edges and index entries of a conversation."""
-        row = connection.execute("SELECT owner FROM conversations WHERE id = ?", (conversation,)).fetchone()
-        hidden = Hidden(conversation, conversation, row[0])
+        row = connection.execute(
+            "SELECT coalesce(p.origin, c.id), coalesce(p.owner, c.owner) FROM conversations c"
+            " LEFT JOIN purges p ON p.conversation = c.id WHERE c.id = ?",
+            (conversation,),
+        ).fetchone()
+        hidden = Hidden(conversation, *row)
         for chunk in chunks(numbers):
             left = list(chunk)
             while left:
