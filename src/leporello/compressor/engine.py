@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from leporello.compressor.budgets import ENOUGH_CONTENT, CompressorBudgets
 from leporello.compressor.plan import FoldPlan, make_plan
 from leporello.compressor.settings import CompressorSettings
-from leporello.engine import ContextEngine, Status, normalise_usage, window_tokens
+from leporello.engine import CompactionReport, ContextEngine, Status, normalise_usage, window_tokens
 from leporello.events import Notice
 from leporello.messages import Message, repair
 from leporello.redact import redact, redact_messages
@@ -75,8 +75,8 @@ class ContextCompressor(ContextEngine):
         self._codex_notice_shown = False
         self._last_fold = LastFold(lambda messages: list(repair(messages).messages))
         self.protect_first_n = PROTECT_FIRST_N
-        self.protect_last_n = settings.protect_last_n
-        self.threshold_percent = settings.threshold
+        self.protect_last_n: int = settings.protect_last_n
+        self.threshold_percent: float = settings.threshold
         self._set_window(window_tokens(context_length))
 
     @property
@@ -92,7 +92,7 @@ class ContextCompressor(ContextEngine):
     def on_session_reset(self) -> None:
         """Forget the conversation that ended."""
         super().on_session_reset()
-        self.last_compaction = None
+        self.last_compaction: CompactionReport | None = None
         self._last_fold.forget()
         self._fires_at = 0
         self._asked_about = 0
@@ -116,9 +116,9 @@ class ContextCompressor(ContextEngine):
         """Take the provider's count; an empty one says nothing and changes nothing."""
         counted = normalise_usage(usage)
         if counted["total_tokens"]:
-            self.last_prompt_tokens = counted["prompt_tokens"]
-            self.last_completion_tokens = counted["completion_tokens"]
-            self.last_total_tokens = counted["total_tokens"]
+            self.last_prompt_tokens: int = counted["prompt_tokens"]
+            self.last_completion_tokens: int = counted["completion_tokens"]
+            self.last_total_tokens: int = counted["total_tokens"]
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
         """Fire at the threshold, and after a compaction only when the window has grown again."""
@@ -236,9 +236,9 @@ class ContextCompressor(ContextEngine):
             context_length, threshold=self.threshold_percent, target_ratio=self._settings.compression.target_ratio
         )
         self.context_length = context_length
-        self.threshold_tokens = self._budgets.threshold_tokens
-        self.tail_token_budget = self._budgets.tail_token_budget
-        self.max_summary_tokens = self._budgets.max_summary_tokens
+        self.threshold_tokens: int = self._budgets.threshold_tokens
+        self.tail_token_budget: int = self._budgets.tail_token_budget
+        self.max_summary_tokens: int = self._budgets.max_summary_tokens
         self._fires_at = 0
 
     def _raise_for_codex(self) -> None:

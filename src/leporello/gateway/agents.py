@@ -47,10 +47,10 @@ class AgentSession:
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
-        self.used = 0.0
-        self.weight = 0
+        self.used: float = 0.0
+        self.weight: int = 0
         """About how many bytes it holds."""
-        self.turn = asyncio.Lock()
+        self.turn: asyncio.Lock = asyncio.Lock()
         self._agent: Agent | None = None
         self._worker = Worker()
 

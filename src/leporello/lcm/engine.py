@@ -11,7 +11,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
-from leporello.engine import ContextEngine, normalise_usage, window_tokens
+from leporello.engine import CompactionReport, ContextEngine, normalise_usage, window_tokens
 from leporello.errors import StoreError
 from leporello.events import Notice
 from leporello.lcm.artifacts import ArtifactTrail
@@ -129,7 +129,7 @@ class LCMEngine(ContextEngine):
     def on_session_reset(self) -> None:
         """Begin another conversation; the messages of the last one stay stored."""
         super().on_session_reset()
-        self.last_compaction = None
+        self.last_compaction: CompactionReport | None = None
         self._begin_with_lists()
         self._set_window(self.context_length)
 
@@ -161,9 +161,9 @@ class LCMEngine(ContextEngine):
         counted = normalise_usage(usage)
         if not counted["total_tokens"]:
             return
-        self.last_prompt_tokens = counted["prompt_tokens"]
-        self.last_completion_tokens = counted["completion_tokens"]
-        self.last_total_tokens = counted["total_tokens"]
+        self.last_prompt_tokens: int = counted["prompt_tokens"]
+        self.last_completion_tokens: int = counted["completion_tokens"]
+        self.last_total_tokens: int = counted["total_tokens"]
         self._meter.observe(counted["prompt_tokens"])
         self._set_budgets()
 
@@ -326,8 +326,8 @@ class LCMEngine(ContextEngine):
     def _set_budgets(self) -> None:
         self._inputs = self._meter.inputs(price_shares(self._model, self._provider))
         self._budgets: LCMBudgets = budgets(self._settings.lcm, self.context_length, self._inputs)
-        self.threshold_tokens = self._budgets.threshold if self.context_length else 0
-        self.threshold_percent = self._budgets.threshold / self.context_length if self.context_length else 0.0
+        self.threshold_tokens: int = self._budgets.threshold if self.context_length else 0
+        self.threshold_percent: float = self._budgets.threshold / self.context_length if self.context_length else 0.0
 
     def _prepare_in_background(self, tokens: int = 0) -> None:
         """Gather artifacts, and above the soft threshold prepare the next nodes, in the background.

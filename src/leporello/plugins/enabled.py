@@ -48,7 +48,7 @@ class EnabledPlugins:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._lock = threading.RLock()
-        self.ran = False
+        self.ran: bool = False
         """Whether something of them was needed."""
         self._registrations: list[Registration] = []
         self._failures: list[PluginError] = []

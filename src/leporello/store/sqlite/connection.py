@@ -15,7 +15,7 @@ from leporello.store.sqlite.dialect import SQLiteDialect
 from leporello.store.sqlite.migrations import is_current, migrate, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from leporello.store.records import SchemaPlan
@@ -29,9 +29,9 @@ _LOG_WAIT_MS: Final = 10
 class SQLiteConnection(sqlite3.Connection):
     """A connection that knows what SQLite does differently."""
 
-    dialect = SQLiteDialect()
+    dialect: SQLiteDialect = SQLiteDialect()
     locking = ""  # a transaction that writes is alone in the file
-    walk = sqlite3.Connection.execute
+    walk: Callable[..., sqlite3.Cursor] = sqlite3.Connection.execute
 
 
 class Database:
@@ -43,7 +43,7 @@ class Database:
 
     def __init__(self, path: Path | None, *, read_only: bool = False, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = path
-        self.place = str(path) if path else ":memory:"
+        self.place: str = str(path) if path else ":memory:"
         """Where it is, for messages."""
         self.read_only = read_only
         self.busy_seconds = busy_seconds
