@@ -101,7 +101,7 @@ def test_planted_a_search_that_takes_the_shipped_one_first_is_caught(
     from leporello.plugins.search import Search
 
     def shipped_first(self: Any) -> Any:
-        return self._folder(next(one for one in self._folders if one.origin == "shipped"))
+        return self._load(next(one for one in self._named if one.origin == "shipped"))
 
     four.add("home")
     monkeypatch.setattr(Search, "find", shipped_first)

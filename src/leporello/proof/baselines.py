@@ -129,7 +129,7 @@ class Baseline(ContextEngine):
         if after >= before:
             self.last_compaction: CompactionReport | None = report
             return list(messages)
-        self.compression_count += 1
+        self.compression_count: int = self.compression_count + 1
         self.last_compaction = replace(report, status="folded", tokens_after=after, messages_after=len(kept))
         return kept
 

@@ -95,7 +95,7 @@ class RecordingEngine(ContextEngine):
     ) -> list[Message]:
         """Keep the system prompt and the newest turn."""
         self._note("compress", list(messages), current_tokens=current_tokens, focus_topic=focus_topic, force=force)
-        self.compression_count += 1
+        self.compression_count: int = self.compression_count + 1
         newest = max(at for at, message in enumerate(messages) if role_of(message) == "user")
         return [*messages[: leading_systems(messages)], *messages[newest:]]
 
