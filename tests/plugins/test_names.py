@@ -239,7 +239,7 @@ def test_the_enabled_plugins_run_once_for_all_that_is_needed_of_them(plugins: Pl
         engine = source.new_engine()
     assert (folder / "runs").read_text().split() == ["run"]
     said = [str(one.message).partition(",")[0] for one in caught if one.category is PluginWarning]
-    assert said == ["plugin 'p1' calls register_hook()"]
+    assert said == ["plugin 'p1' has a hook x"]
     assert source.commands["whose"].handler("") == str(id(engine))
     assert enabled.commands.keys() == source.commands.keys()
 

@@ -56,7 +56,7 @@ def register_function(plugin: Any, found: Found) -> Register | None:
 
 def run_register(register: Register, found: Found) -> PluginContext:
     """Let a plugin register what it offers."""
-    context = PluginContext(found.name)
+    context = PluginContext(found.name, general=found.kind == "plugin")
     with blame(found, "its register(ctx)"):
         register(context)
     return context
