@@ -33,11 +33,14 @@ $(VENV)/dev: $(VENV)/run
 run: $(VENV)/run ## Fold a long agent conversation before your eyes (no key needed)
 	@$(BIN)/leporello demo
 
-check: $(VENV)/dev ## Lint, types, layers
+check: $(VENV)/dev ## Lint, types, layers, packages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
+	$(BIN)/check-wheel-contents dist/*.whl
 
 test: check ## Everything: check, then all tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal
@@ -59,4 +62,4 @@ docs: $(VENV)/dev ## Write the generated pages, and the documentation site into 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 clean: ## Remove the environment and caches
-	rm -rf $(VENV) .clients site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .clients dist site .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

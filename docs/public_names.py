@@ -22,8 +22,11 @@ SUBPACKAGES = ("plugins.hermes", "summary.extract", "testing.model_server")
 WHOLE_MODULES = ("errors", "events", "testing.coding_session")
 """Modules whose classes and functions are all public."""
 FRAMEWORKS = {
+    "leporello.adapters.claude_agent_sdk": {"Folding"},
     "leporello.adapters.langchain": {"FoldingMiddleware"},
+    "leporello.adapters.litellm": {"FoldingCallback"},
     "leporello.adapters.openai_agents": {"Folding"},
+    "leporello.adapters.pydantic_ai": {"FoldingCapability"},
 }
 """Public names that can be imported beside their framework only."""
 _SENTENCE = re.compile(r".+?[.!?](?=\s|$)", re.DOTALL)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.fixtures.environments import environment
+from tests.fixtures.environments import environment, unknown_types
 from tests.pages.reader import Reader
 
 from leporello.messages.types import text_of
@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]  # an environment may have to be installed
 
 PROGRAMS = Path(__file__).parents[2] / "clients" / "programs"
+GATEWAY = ("aiohttp", "backports.zstd", "cachetools", "prometheus-client", "starlette", "uvicorn", "uvloop")
 FRAMEWORKS = {
+    "claude-agent-sdk": ("claude-agent-sdk>=0.2", *GATEWAY),
     "langchain": ("langchain>=1", "langchain-openai"),
     "openai-agents": ("openai-agents>=0.24",),
     "litellm": ("litellm[mcp]>=1.106",),
@@ -31,7 +33,9 @@ FRAMEWORKS = {
 }
 SETTINGS = {"LITELLM_LOCAL_MODEL_COST_MAP": "True"}
 """Variables that keep a framework from asking the network for something."""
-TURNS = 200 if os.environ.get("LEPORELLO_SOAK") else 60
+UNSEEN = {"claude-agent-sdk"}
+"""Frameworks that do not see the calls of the engine's tools: the gateway answers them."""
+TURNS = 200
 WINDOW = 12_000
 QUESTION = "Where does the spare lamp hang?"
 PLACE = "beside the blue door"
@@ -55,13 +59,20 @@ class Model:
         if self.read >= int(wanted[1]):
             return Step(text="Done.")
         self.read += 1
-        return Step(tool_calls=[Use(name="read_log", arguments={"number": self.read})])
+        return Step(tool_calls=[Use(name=offered(request, "read_log"), arguments={"number": self.read})])
+
+
+def offered(request: ReceivedRequest, name: str) -> str:
+    """Return a tool's name in the request: some frameworks put the name of its server before it."""
+    names = [str((tool.get("function") or tool)["name"]) for tool in request.tools]
+    return next(one for one in names if one.endswith(name))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Seen:
     """What the program and the model saw."""
 
+    name: str
     told: dict[str, Any]
     requests: list[ReceivedRequest]
     read: int
@@ -83,15 +94,25 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=500, check=False)
         requests = server.requests
     assert done.returncode == 0, done.stderr[-3_000:]
-    return Seen(told=json.loads(done.stdout.splitlines()[-1]), requests=requests, read=model.read)
+    return Seen(name=name, told=json.loads(done.stdout.splitlines()[-1]), requests=requests, read=model.read)
 
 
-@pytest.mark.parametrize(("needs", "name"), [("LangChain", "langchain"), ("the OpenAI Agents SDK", "openai-agents")])
+ON_THE_PAGE = {
+    "LangChain": "langchain",
+    "the OpenAI Agents SDK": "openai-agents",
+    "Pydantic AI": "pydantic-ai",
+    "LiteLLM": "litellm",
+    "the Claude Agent SDK": "claude-agent-sdk",
+}
+
+
+@pytest.mark.parametrize(("needs", "name"), ON_THE_PAGE.items())
 def test_the_code_of_the_page_runs_as_printed(needs: str, name: str, tmp_path: Path) -> None:
     page = (PROGRAMS.parents[1] / "docs" / "how-to" / "frameworks.md").read_text("utf-8")
     python = environment(name, *FRAMEWORKS[name]) / "bin" / "python"
     with ModelServer() as server:
         there = {"OPENAI_BASE_URL": server.openai_url, "OPENAI_API_KEY": "any", "OPENAI_AGENTS_DISABLE_TRACING": "1"}
+        there |= {"ANTHROPIC_BASE_URL": server.base_url, "ANTHROPIC_API_KEY": "any"} | SETTINGS
         with Reader(tmp_path, python, there) as reader:
             assert reader.read(page, needs) == []
         assert "Fix the failing tests" in str(server.requests)
@@ -103,7 +124,7 @@ def test_every_request_is_valid_and_fits(seen: Seen) -> None:
 
 
 def test_the_frameworks_own_history_stays_whole(seen: Seen) -> None:
-    said = 2 + 2 * TURNS + 2 * 4
+    said = 2 + 2 * TURNS + 2 * (2 if seen.name in UNSEEN else 4)
     assert seen.told["kept"] == said
     assert max(len(one.messages) for one in seen.requests) < said / 2
 
@@ -113,6 +134,18 @@ def test_an_early_value_is_found_again_also_after_a_restart(seen: Seen) -> None:
     asked = next(one for one in seen.requests if text_of(one.messages[-1]) == QUESTION)
     assert PLACE not in json.dumps(asked.messages), "it was folded"
     assert seen.told["branches"] == 1, "the restarted agent goes on in the same conversation"
+
+
+def test_the_last_instruction_is_in_every_request_as_it_was_said(seen: Seen) -> None:
+    said = {f"Read the logs 1 to {TURNS}.", QUESTION}
+    last = [next(text_of(one) for one in reversed(sent.messages) if one["role"] == "user") for sent in seen.requests]
+    assert set(last) == said
+
+
+def test_the_types_are_known_where_the_framework_is_installed(seen: Seen, tmp_path: Path) -> None:
+    module = f"leporello.adapters.{seen.name.replace('-', '_')}"
+    unknown, public = unknown_types(environment(seen.name, *FRAMEWORKS[seen.name]), module, tmp_path)
+    assert (unknown, public > 5) == ([], True)
 
 
 def test_the_cost_is_reported(seen: Seen) -> None:

@@ -101,7 +101,7 @@ def test_planted_a_search_that_takes_the_shipped_one_first_is_caught(
     from leporello.plugins.search import Search
 
     def shipped_first(self: Any) -> Any:
-        return self._folder(next(one for one in self._folders if one.origin == "shipped"))
+        return self._load(next(one for one in self._named if one.origin == "shipped"))
 
     four.add("home")
     monkeypatch.setattr(Search, "find", shipped_first)
@@ -239,7 +239,7 @@ def test_the_enabled_plugins_run_once_for_all_that_is_needed_of_them(plugins: Pl
         engine = source.new_engine()
     assert (folder / "runs").read_text().split() == ["run"]
     said = [str(one.message).partition(",")[0] for one in caught if one.category is PluginWarning]
-    assert said == ["plugin 'p1' calls register_hook()"]
+    assert said == ["plugin 'p1' has a hook x"]
     assert source.commands["whose"].handler("") == str(id(engine))
     assert enabled.commands.keys() == source.commands.keys()
 

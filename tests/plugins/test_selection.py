@@ -192,6 +192,7 @@ def test_missing(plugins: Plugins) -> None:
                 """\
 context engine 'alfa' cannot be used; the built-in compressor takes its place.
   looked for a folder 'alfa' in SHIPPED, HOME/plugins/context_engine
+  for an entry point 'alfa' of the group leporello.engines
   and for a plugin that registers it: none is enabled
   why: there is no engine of that name
   did you mean 'alpha'?
@@ -213,6 +214,7 @@ def test_not_enabled(plugins: Plugins) -> None:
                 """\
 context engine 'alpha' cannot be used; the built-in compressor takes its place.
   looked for a folder 'alpha' in SHIPPED, HOME/plugins/context_engine
+  for an entry point 'alpha' of the group leporello.engines
   and for a plugin that registers it: none is enabled
   why: there is no engine of that name
   installed, but not named in plugins.enabled: p1
@@ -231,6 +233,7 @@ def test_enabled_but_not_installed(plugins: Plugins) -> None:
                 """\
 context engine 'alpha' cannot be used; the built-in compressor takes its place.
   looked for a folder 'alpha' in SHIPPED, HOME/plugins/context_engine
+  for an entry point 'alpha' of the group leporello.engines
   and for a plugin that registers it: p1
   why: plugin 'p1': plugins.enabled names it, but it is not installed.
   `leporello plugins list` shows what there is, `leporello doctor` what is wrong\
@@ -249,6 +252,7 @@ def test_import_error(plugins: Plugins) -> None:
                 """\
 context engine 'alpha' cannot be used; the built-in compressor takes its place.
   looked for a folder 'alpha' in SHIPPED, HOME/plugins/context_engine
+  for an entry point 'alpha' of the group leporello.engines
   and for a plugin that registers it: none is enabled
   why: plugin 'alpha' (HOME/plugins/context_engine/alpha/__init__.py, line 3): importing it failed: ModuleNotFoundError: No module named 'surely_not_installed'
   `leporello plugins list` shows what there is, `leporello doctor` what is wrong\
@@ -268,6 +272,7 @@ def test_import_of_a_neighbour_as_if_it_were_installed(plugins: Plugins) -> None
                 """\
 context engine 'alpha' cannot be used; the built-in compressor takes its place.
   looked for a folder 'alpha' in SHIPPED, HOME/plugins/context_engine
+  for an entry point 'alpha' of the group leporello.engines
   and for a plugin that registers it: none is enabled
   why: plugin 'alpha' (HOME/plugins/context_engine/alpha/__init__.py, line 1): importing it failed: ModuleNotFoundError: No module named 'storage_of_alpha'. It lies beside __init__.py: write `from . import storage_of_alpha`
   `leporello plugins list` shows what there is, `leporello doctor` what is wrong\
@@ -293,6 +298,7 @@ def test_exit_at_import(plugins: Plugins) -> None:
                 """\
 context engine 'alpha' cannot be used; the built-in compressor takes its place.
   looked for a folder 'alpha' in SHIPPED, HOME/plugins/context_engine
+  for an entry point 'alpha' of the group leporello.engines
   and for a plugin that registers it: none is enabled
   why: plugin 'alpha' (HOME/plugins/context_engine/alpha/__init__.py, line 2): importing it failed: it wanted to end the program (SystemExit: 3)
   `leporello plugins list` shows what there is, `leporello doctor` what is wrong\
@@ -313,6 +319,7 @@ def test_constructor_error(plugins: Plugins) -> None:
                 """\
 context engine 'alpha' cannot be used; the built-in compressor takes its place.
   looked for a folder 'alpha' in SHIPPED, HOME/plugins/context_engine
+  for an entry point 'alpha' of the group leporello.engines
   and for a plugin that registers it: none is enabled
   why: plugin 'alpha' (HOME/plugins/context_engine/alpha/__init__.py, line 19): constructing its engine failed: OSError: no room
   `leporello plugins list` shows what there is, `leporello doctor` what is wrong\
@@ -348,6 +355,7 @@ def test_register_error(plugins: Plugins) -> None:
                 """\
 context engine 'alpha' cannot be used; the built-in compressor takes its place.
   looked for a folder 'alpha' in SHIPPED, HOME/plugins/context_engine
+  for an entry point 'alpha' of the group leporello.engines
   and for a plugin that registers it: none is enabled
   why: plugin 'alpha' (HOME/plugins/context_engine/alpha/__init__.py, line 19): its register(ctx) failed: ValueError: boom
   installed, but not named in plugins.enabled: p1
@@ -363,6 +371,7 @@ context engine 'alpha' cannot be used; the built-in compressor takes its place.
                 """\
 context engine 'beta' cannot be used; the built-in compressor takes its place.
   looked for a folder 'beta' in SHIPPED, HOME/plugins/context_engine
+  for an entry point 'beta' of the group leporello.engines
   and for a plugin that registers it: p1
   why: plugin 'p1' (HOME/plugins/p1/__init__.py, line 19): its register(ctx) failed: ValueError: boom
   `leporello plugins list` shows what there is, `leporello doctor` what is wrong\
@@ -413,6 +422,7 @@ def test_no_engine_in_a_folder(plugins: Plugins) -> None:
                 """\
 context engine 'alpha' cannot be used; the built-in compressor takes its place.
   looked for a folder 'alpha' in SHIPPED, HOME/plugins/context_engine
+  for an entry point 'alpha' of the group leporello.engines
   and for a plugin that registers it: none is enabled
   why: plugin 'alpha' (HOME/plugins/context_engine/alpha/__init__.py): defines neither register(ctx) nor a subclass of ContextEngine.
   `leporello plugins list` shows what there is, `leporello doctor` what is wrong\
@@ -457,6 +467,7 @@ def test_a_plugin_whose_engine_has_another_name_does_not_count(plugins: Plugins)
                 """\
 context engine 'alpha' cannot be used; the built-in compressor takes its place.
   looked for a folder 'alpha' in SHIPPED, HOME/plugins/context_engine
+  for an entry point 'alpha' of the group leporello.engines
   and for a plugin that registers it: alpha
   why: plugin 'alpha' registers 'omega', not 'alpha'
   `leporello plugins list` shows what there is, `leporello doctor` what is wrong\
@@ -499,6 +510,7 @@ def test_no_plugin_can_register_a_compressor(plugins: Plugins) -> None:
                 """\
 context engine 'compresor' cannot be used; the built-in compressor takes its place.
   looked for a folder 'compresor' in SHIPPED, HOME/plugins/context_engine
+  for an entry point 'compresor' of the group leporello.engines
   and for a plugin that registers it: p1
   why: there is no engine of that name
   note: plugin 'p1' (HOME/plugins/p1) is ignored: the built-in engine alone can be called 'compressor'

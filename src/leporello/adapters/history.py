@@ -24,7 +24,7 @@ class HistorySession:
     """Folds what is sent; use it from one thread at a time."""
 
     def __init__(self, session: Session, *, owner: str = "") -> None:
-        self.session = session
+        self.session: Session = session
         self._owner = owner
         self._heard: list[str] = []
         self.answers: dict[str, str] = {}

@@ -39,7 +39,7 @@ class FoldingMiddleware(AgentMiddleware):  # type: ignore[misc] # LangChain is n
     def __init__(self, open_session: Callable[[str], Session], *, recall: bool = True) -> None:
         super().__init__()
         self._threads = NamedHistories(open_session)
-        self.tools = [_recall_tool(schema) for schema in SCHEMAS] if recall else []
+        self.tools: list[Any] = [_recall_tool(schema) for schema in SCHEMAS] if recall else []
 
     def session(self, thread: str = DEFAULT_THREAD) -> Session:
         """Return the session of a thread: what it used and cost, its engine, its branches."""

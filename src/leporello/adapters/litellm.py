@@ -41,7 +41,8 @@ class FoldingCallback(CustomLogger):  # type: ignore[misc] # LiteLLM is not inst
     def __init__(self, open_session: Callable[[str], Session], *, recall: bool = True) -> None:
         super().__init__()
         self._conversations = NamedHistories(open_session)
-        self.tools = [{"type": "function", "function": schema} for schema in SCHEMAS] if recall else []
+        schemas = SCHEMAS if recall else ()
+        self.tools: list[dict[str, Any]] = [{"type": "function", "function": schema} for schema in schemas]
 
     def session(self, conversation: str) -> Session:
         """Return the session of a conversation: what it used and cost, its engine, its branches."""

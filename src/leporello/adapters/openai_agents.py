@@ -27,9 +27,9 @@ class Folding:
 
     def __init__(self, session: Session, *, recall: bool = True) -> None:
         self._history = HistorySession(session)
-        self.tools = [self._recall_tool(schema) for schema in SCHEMAS] if recall else []
+        self.tools: list[Any] = [self._recall_tool(schema) for schema in SCHEMAS] if recall else []
         self.hooks: Any = _Hooks(self._history)
-        self.run_config = RunConfig(call_model_input_filter=self.fold)
+        self.run_config: RunConfig = RunConfig(call_model_input_filter=self.fold)
 
     @property
     def session(self) -> Session:

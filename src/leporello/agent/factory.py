@@ -12,7 +12,10 @@ from leporello.agent.loop import MAX_REQUESTS, Agent
 from leporello.agent.model import MainModel
 from leporello.agent.route import main_route, with_route
 from leporello.agent.tools import Toolbox, Workspace, default_tools
+from leporello.agent.turn_hooks import plugin_tools
 from leporello.config import Config
+from leporello.errors import PluginWarning, warn_caller
+from leporello.plugins.enabled import EnabledPlugins
 from leporello.session import Session
 
 if TYPE_CHECKING:
@@ -56,7 +59,11 @@ def open_agent(
     settings = Config.coerce(config)
     route = main_route(settings, model=model, provider=provider, base_url=base_url, environ=environ)
     own = default_tools(Workspace(workspace), environ=environ, writable=writable, unbounded=unbounded)
-    toolbox = Toolbox([*own, *tools], environ=environ)
+    tools = [*own, *tools]
+    plugins = EnabledPlugins(settings)
+    for problem in (*map(str, plugins.failures), *plugins.notes()):
+        warn_caller(problem, PluginWarning)
+    toolbox = Toolbox([*tools, *plugin_tools(plugins.tools, tools)], environ=environ)
     inbox: deque[Event] = deque()
     session = Session.open(
         session_id,
@@ -68,7 +75,15 @@ def open_agent(
         platform="agent",
         on_event=on_event or inbox.append,
     )
-    return Agent(session, MainModel(route), toolbox, confirm=confirm, max_requests=max_requests, inbox=inbox)
+    return Agent(
+        session,
+        MainModel(route),
+        toolbox,
+        confirm=confirm,
+        max_requests=max_requests,
+        inbox=inbox,
+        hooks=plugins.hooks,
+    )
 
 
 @cache

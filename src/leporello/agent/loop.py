@@ -23,9 +23,11 @@ from leporello.agent.retry import RetryPolicy
 from leporello.agent.tools.text import one_line
 from leporello.agent.tools.tool import Action
 from leporello.agent.tools.toolbox import ToolOutcome
+from leporello.agent.turn_hooks import TurnHooks
 from leporello.errors import EmptyAnswerError, LeporelloError, ModelError
 from leporello.events import Notice
 from leporello.messages import tool_result
+from leporello.plugins.hooks import Hooks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -48,6 +50,7 @@ _NOBODY = (
     "Error: this call was not carried out. It needs the user's consent, and nobody is there to give it. "
     "Find a way without it, or say what to do."
 )
+_BLOCKED = "Error: this call was not carried out. A plugin refused it: {}"
 _FAILED = "Error: this call was not carried out, because the turn failed: {}"
 
 
@@ -63,6 +66,7 @@ class Agent:
     retry          how often, and after how long, a request to an overloaded provider is retried
     inbox          where the session puts its events (`on_event=inbox.append`), if they shall be yielded too
     on_output      takes a `ToolOutput` for what a running command writes, at the moment it does
+    hooks          the hooks of plugins (`EnabledPlugins.hooks`), which are called on this agent's thread
     """
 
     def __init__(
@@ -76,6 +80,7 @@ class Agent:
         retry: RetryPolicy | None = None,
         inbox: deque[Event] | None = None,
         on_output: Sink | None = None,
+        hooks: Hooks | None = None,
         wait: Callable[[StopSign, float], None] = StopSign.wait,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -87,6 +92,7 @@ class Agent:
         self._retry = retry or RetryPolicy()
         self._inbox = deque() if inbox is None else inbox
         self._on_output = on_output
+        self._hooks = TurnHooks(hooks or Hooks(), session)
         self._wait = wait
         self._clock = clock
         self._stop = StopSign()
@@ -94,7 +100,7 @@ class Agent:
     def ask(self, content: str | list[dict[str, Any]]) -> Iterator[Event]:
         """Take what the user says and work on it; yields what happens, a `TurnEnded` last."""
         self._stop.clear()
-        self.session.add({"role": "user", "content": content})
+        self.session.add({"role": "user", "content": self._hooks.begin(content)})
         yield from self._work()
 
     def go_on(self) -> Iterator[Event]:
@@ -193,6 +199,8 @@ class Agent:
         self._check_stop()
         start = self._clock()
         prepared = self.toolbox.prepare(call)
+        if isinstance(prepared, Action) and (refusal := self._hooks.before_tool(call)):
+            prepared = ToolOutcome(text=_BLOCKED.format(refusal), failed=True)
         if isinstance(prepared, Action) and prepared.asks:
             prepared = yield from self._agreed(call, prepared)
         title = one_line(call.name)
@@ -200,6 +208,7 @@ class Agent:
             title, start = prepared.title, self._clock()
             yield ToolStarted(session_id=self.session.id, call=call, title=title)
             prepared = self.toolbox.do(prepared, self._stop, self._wrote(call))
+        self._hooks.after_tool(call, prepared.text, self._clock() - start)
         self.session.add(tool_result(call, prepared.text))
         yield ToolFinished(
             session_id=self.session.id,
@@ -242,5 +251,6 @@ class Agent:
             yield self._inbox.popleft()
 
     def _ended(self, reason: End, requests: int, error: LeporelloError | None = None) -> Iterator[Event]:
+        self._hooks.end(completed=reason == "done", interrupted=reason == "interrupted")
         yield from self._heard()
         yield TurnEnded(session_id=self.session.id, reason=reason, requests=requests, error=error)

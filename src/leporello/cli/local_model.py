@@ -32,7 +32,7 @@ class LocalModel:
     """The model's server while it runs; use it as a context manager."""
 
     def __init__(self) -> None:
-        self.base_url = ""
+        self.base_url: str = ""
         self._weights = weights()
 
     def __enter__(self) -> Self:

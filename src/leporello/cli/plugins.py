@@ -94,24 +94,29 @@ def use(outer: Path | None, name: str, path: Path | None) -> None:
 @click.option(
     "--path", "parent", metavar="DIR", type=click.Path(path_type=Path), help="Where; default: the home folder."
 )
-def new(name: str, parent: Path | None) -> None:
+@click.option("--package", is_flag=True, help="A package that pip installs; by default in the current folder.")
+def new(name: str, parent: Path | None, package: bool) -> None:
     """Write the folder of a new engine, with a small engine that works and its test.
 
     Example: leporello plugins new my-engine --path ./engines
     """
     from leporello.config.home import home_folder
-    from leporello.plugins.new import new_engine_folder
+    from leporello.plugins.new import new_engine_folder, new_engine_package
 
-    if parent is None:
-        home_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
-    folder = new_engine_folder(name, parent or home_folder() / "plugins" / "context_engine")
-    click.echo(f"{folder}: an engine, its manifest and its test")
+    if package:
+        folder = new_engine_package(name, parent or Path())
+        click.echo(f"{folder}: a package with an engine and its test")
+        steps = [f"pip install {folder if folder.is_absolute() else f'./{folder}'}", f"leporello plugins check {name}"]
+    else:
+        if parent is None:
+            home_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = new_engine_folder(name, parent or home_folder() / "plugins" / "context_engine")
+        click.echo(f"{folder}: an engine, its manifest and its test")
+        steps = [f"leporello plugins check {folder}", f"pytest {folder}"]
+        steps += [f"name {parent.absolute()} under plugins.paths in config.yaml"] if parent is not None else []
     click.echo("Next:")
-    click.echo(f"  leporello plugins check {folder}")
-    click.echo(f"  pytest {folder}")
-    if parent is not None:
-        click.echo(f"  name {parent.absolute()} under plugins.paths in config.yaml")
-    click.echo(f"  leporello plugins use {name}")
+    for step in (*steps, f"leporello plugins use {name}"):
+        click.echo(f"  {step}")
 
 
 @command.command()

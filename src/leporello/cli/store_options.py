@@ -10,7 +10,7 @@ import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
@@ -23,14 +23,18 @@ if TYPE_CHECKING:
 
     from leporello.store import ConversationInfo, Store, TranscriptStore
 
-store_option = click.option(
+Decorator: TypeAlias = "Callable[[Callable[..., Any]], Callable[..., Any]]"
+
+store_option: Final[Decorator] = click.option(
     "--store",
     "address",
     metavar="ADDRESS",
     help="A path, sqlite:///path or postgresql://…; default: store.url, else leporello.db at home.",
 )
-owner_option = click.option("--owner", metavar="NAME", help="Whose conversations; most stores have no owners.")
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+owner_option: Final[Decorator] = click.option(
+    "--owner", metavar="NAME", help="Whose conversations; most stores have no owners."
+)
+json_option: Final[Decorator] = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 _FILE_URL: Final = "sqlite:///"
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800, "y": 31_536_000}

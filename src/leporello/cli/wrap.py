@@ -15,7 +15,7 @@ from collections import deque
 from contextlib import closing, contextmanager
 from http import HTTPStatus
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -23,6 +23,7 @@ from leporello.cli.agents import AGENTS, agent_of, launch, origins
 from leporello.cli.format import counted
 from leporello.cli.store_options import file_of, store_option
 from leporello.errors import LeporelloError, MissingExtraError
+from leporello.gateway.one_user import for_one_user
 from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
@@ -75,30 +76,12 @@ def command(
     from leporello.config import Config
 
     before = origins(command_line, os.environ)
-    config = _wrapped(Config.load(config_file), before, tools=not no_tools)
+    addresses = {name: origin.address for name, origin in before.items()}
+    config = for_one_user(Config.load(config_file), addresses, tools=not no_tools)
     if prints:
         _print_plan(command_line, config, before)
         return
     sys.exit(_run(command_line, config, address))
-
-
-def _wrapped(config: Config, before: dict[str, Origin], *, tools: bool) -> Config:
-    """Return the configuration of a gateway for one user: the client's own key, the earlier address behind it."""
-    gateway, upstreams = config.gateway, config.gateway.upstreams
-    changed: dict[str, Any] = {}
-    for name in type(upstreams).model_fields:
-        update: dict[str, Any] = {"pass_client_key": True}
-        if name in before:
-            update["base_url"] = _base_url(before[name].address, name)
-        changed[name] = getattr(upstreams, name).model_copy(update=update)
-    own = {"upstreams": upstreams.model_copy(update=changed), "api_keys": {}, "processes": 1, "tools": tools}
-    return config.model_copy(update={"gateway": gateway.model_copy(update=own)})
-
-
-def _base_url(address: str, provider: str) -> str:
-    """Return an address as it stands in config.yaml: for Anthropic without the version, which requests have."""
-    address = address.rstrip("/")
-    return address.removesuffix("/v1") if provider == "anthropic" else address
 
 
 def _print_plan(command_line: Sequence[str], config: Config, before: dict[str, Origin]) -> None:

@@ -71,8 +71,8 @@ class ContextCompressor(SummarisingEngine):
         self._written = Written()
         self._codex_notice_shown = False
         self.protect_first_n = PROTECT_FIRST_N
-        self.protect_last_n = settings.protect_last_n
-        self.threshold_percent = settings.threshold
+        self.protect_last_n: int = settings.protect_last_n
+        self.threshold_percent: float = settings.threshold
         self._set_window(window_tokens(context_length))
 
     @property
@@ -165,9 +165,9 @@ class ContextCompressor(SummarisingEngine):
             context_length, threshold=self.threshold_percent, target_ratio=self._settings.compression.target_ratio
         )
         self.context_length = context_length
-        self.threshold_tokens = self._budgets.threshold_tokens
-        self.tail_token_budget = self._budgets.tail_token_budget
-        self.max_summary_tokens = self._budgets.max_summary_tokens
+        self.threshold_tokens: int = self._budgets.threshold_tokens
+        self.tail_token_budget: int = self._budgets.tail_token_budget
+        self.max_summary_tokens: int = self._budgets.max_summary_tokens
         self._fires_at = 0
 
     def _raise_for_codex(self) -> None:

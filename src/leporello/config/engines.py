@@ -1,7 +1,8 @@
-"""Which context engines exist, judged by folder names alone: nothing is opened or run."""
+"""Which context engines exist, by the names of folders and of entry points alone: nothing is opened or run."""
 
 from __future__ import annotations
 
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ LOSSLESS = "lcm"
 
 SHIPPED = Path(__file__).parent.parent / "plugins" / "shipped" / "context_engine"
 ENGINES = "context_engine"
+ENGINE_ENTRY_POINTS = "leporello.engines"
 MANIFEST = "plugin.yaml"
 
 
@@ -27,8 +29,9 @@ def user_engines(*, home: Path, paths: Iterable[Path] = ()) -> Iterator[Path]:
 
 
 def engine_names(*, home: Path, paths: Iterable[Path] = ()) -> set[str]:
-    """Name the engine folders that are shipped, in the home folder, and in or at `paths`."""
-    return {folder.name for folder in (*plugin_folders(SHIPPED), *user_engines(home=home, paths=paths))}
+    """Name the engines that are shipped, in the home folder, in or at `paths`, and in installed packages."""
+    folders = {folder.name for folder in (*plugin_folders(SHIPPED), *user_engines(home=home, paths=paths))}
+    return folders | {point.name for point in entry_points(group=ENGINE_ENTRY_POINTS)}
 
 
 def named_folders(path: Path) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import aclosing
 from dataclasses import asdict
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -49,7 +49,7 @@ _SHOWN: Final = (CompactionStarted, CompactionFinished, Notice)
 class Speech(BaseModel):
     """A message to a conversation."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
     content: Annotated[str, Field(min_length=1)] | Annotated[list[dict[str, Any]], Field(min_length=1)] = Field(
         description="Text, or parts in OpenAI's format."
@@ -64,7 +64,7 @@ class Speech(BaseModel):
 class Wish(BaseModel):
     """How to fold."""
 
-    model_config = ConfigDict(extra="forbid", strict=True)
+    model_config: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True)
 
     focus: str | None = Field(default=None, max_length=2000, description="What the summary should keep most of.")
 

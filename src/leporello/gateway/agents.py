@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from leporello.agent import Agent, MainModel, Toolbox, Workspace, default_tools, main_route
 from leporello.agent.events import TurnEnded
 from leporello.agent.route import with_route
+from leporello.agent.turn_hooks import plugin_tools
 from leporello.errors import StoreError
 from leporello.gateway.client_sessions import is_clients
 from leporello.gateway.errors import Refused
 from leporello.gateway.limits import shielded
 from leporello.gateway.pool import Pool
+from leporello.plugins.enabled import EnabledPlugins
 from leporello.redact import logger
 from leporello.session import Session
 from leporello.session.hygiene import compact_if_full
@@ -47,10 +49,10 @@ class AgentSession:
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
-        self.used = 0.0
-        self.weight = 0
+        self.used: float = 0.0
+        self.weight: int = 0
         """About how many bytes it holds."""
-        self.turn = asyncio.Lock()
+        self.turn: asyncio.Lock = asyncio.Lock()
         self._agent: Agent | None = None
         self._worker = Worker()
 
@@ -121,6 +123,7 @@ class Agents:
         self._options = engine_options
         self.pool: Pool[tuple[str, str], AgentSession] = Pool(most_open=MOST_OPEN)
         self._source: EngineSource | None = None
+        self._plugins = EnabledPlugins(config)
 
     @asynccontextmanager
     async def session(self, owner: str, name: str) -> AsyncIterator[AgentSession]:
@@ -188,7 +191,9 @@ class Agents:
         )
         self._source = session.engine_source
         tools = default_tools(Workspace(settings.workspace)) if settings.workspace else []
-        return Agent(session, MainModel(route), Toolbox(tools), inbox=inbox)
+        plugins = self._plugins
+        tools += plugin_tools(plugins.tools, tools)
+        return Agent(session, MainModel(route), Toolbox(tools), inbox=inbox, hooks=plugins.hooks)
 
 
 def _speaking(agent: Agent, message: Message, respond: bool, put: Callable[[Any], None]) -> None:

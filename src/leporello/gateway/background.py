@@ -41,10 +41,10 @@ class BackgroundGateway:
     """A running gateway: its address, and the statuses and conversations of its answers."""
 
     def __init__(self, port: int) -> None:
-        self.place = f"http://127.0.0.1:{port}"
+        self.place: str = f"http://127.0.0.1:{port}"
         """Where it listens."""
-        self.prefix = f"/{secrets.token_urlsafe(_SECRET_BYTES)}"
-        self.address = self.place + self.prefix
+        self.prefix: str = f"/{secrets.token_urlsafe(_SECRET_BYTES)}"
+        self.address: str = self.place + self.prefix
         """The address for its clients."""
         self.statuses: Counter[int] = Counter()
         """How many requests were answered with each status."""

@@ -21,7 +21,7 @@ class ClientConnection:
         self._send = send
         self.headers: Headers = []
         """The headers that every answer has, whatever it is begun with."""
-        self.status = 0
+        self.status: int = 0
         """The status of the answer once it has begun, 0 before."""
 
     async def start(self, status: int, headers: Headers) -> None:

@@ -48,7 +48,7 @@ class ClientSession:
         self._opened = opened
         self._conversation = opened.conversation
         self._allows_tools = with_tools
-        self.with_tools = False
+        self.with_tools: bool = False
         """Whether the model may call tools of the engine; the client does not see these calls."""
         self._offer_tools(with_tools)
         self._converter = converter_of(opened.conversation.dialect)

@@ -60,13 +60,13 @@ class HeldSession:
     def __init__(self, address: BranchAddress, threads: ThreadLimit) -> None:
         self.address = address
         self._session: ClientSession | None = None
-        self.used = 0.0
+        self.used: float = 0.0
         self.weight = 0
         """The bytes of its newest request, about as much as it keeps in memory."""
         self.busy = True
-        self.held_as = self.key
+        self.held_as: Key = self.key
         """Its key in the pool."""
-        self.closed = False
+        self.closed: bool = False
         self.spoilt = False
         """Whether it has messages that the store does not have; the next request must open it again."""
         self._threads = threads

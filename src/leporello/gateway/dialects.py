@@ -158,7 +158,7 @@ class Anthropic(WireFormat):
 class Responses(WireFormat):
     """OpenAI's Responses API."""
 
-    name = "responses"
+    name: Dialect = "responses"
     path = "/responses"
     fails_inside = True
     keep_alive = b'event: keepalive\ndata: {"type":"keepalive"}\n\n'

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from leporello.gateway.reply import Reply
     from leporello.gateway.state import State
     from leporello.gateway.upstream import Upstream
+    from leporello.messages import Dialect
 
 
 class DropIn(Endpoint):
@@ -31,7 +32,7 @@ class DropIn(Endpoint):
 
     def __init__(self, state: State, dialect: WireFormat) -> None:
         super().__init__(state)
-        self.dialect = dialect.name
+        self.dialect: Dialect = dialect.name
         self.wire_format = dialect
 
     async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
@@ -102,7 +103,7 @@ class PassThrough(Endpoint):
 
     def __init__(self, state: State, dialect: WireFormat) -> None:
         super().__init__(state)
-        self.dialect = dialect.name
+        self.dialect: Dialect = dialect.name
 
     async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
         """Pass the request on."""

@@ -65,7 +65,7 @@ class Refused(Exception):  # noqa: N818 - an answer, not a defect
         self.status = status
         self.message = message
         self.code = code
-        self.headers = {} if retry_after is None else {"retry-after": str(retry_after)}
+        self.headers: dict[str, str] = {} if retry_after is None else {"retry-after": str(retry_after)}
         if status == HTTPStatus.UNAUTHORIZED:
             self.headers["www-authenticate"] = "Bearer"
         super().__init__(message)

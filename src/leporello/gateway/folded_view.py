@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from leporello.gateway.client_request import ClientRequest
     from leporello.gateway.drop_in import DropIn
     from leporello.gateway.state import State
+    from leporello.messages import Dialect
     from leporello.session.window import Entry
 
 
@@ -35,7 +36,7 @@ class FoldedView(Endpoint):
         super().__init__(state)
         self._of = of(state)
         self._path = path
-        self.dialect = self._of.dialect
+        self.dialect: Dialect = self._of.dialect
 
     async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
         """Pass the request on."""

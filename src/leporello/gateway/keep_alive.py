@@ -33,11 +33,11 @@ class KeepAliveConnection(ClientConnection):
 
     def __init__(self, client: ClientConnection, dialect: WireFormat, *, silence: float = SILENCE) -> None:
         self._client = client
-        self.headers = client.headers
+        self.headers: Headers = client.headers
         self._dialect = dialect
         self._silence = silence
         self._waiting: asyncio.Task[None] | None = None
-        self.begun = False
+        self.begun: bool = False
         """Whether the answer was begun before the provider began it."""
 
     @property

@@ -35,10 +35,10 @@ class Reply:
         self._longest = longest
         self.with_client_key = with_client_key
         """Whether the client paid for it with a key of its own."""
-        self.status = response.status
-        self.is_success = is_success(response.status)
-        self.headers = {name.lower(): value for name, value in response.headers.items()}
-        self.is_stream = self.headers.get("content-type", "").startswith("text/event-stream")
+        self.status: int = response.status
+        self.is_success: bool = is_success(response.status)
+        self.headers: dict[str, str] = {name.lower(): value for name, value in response.headers.items()}
+        self.is_stream: bool = self.headers.get("content-type", "").startswith("text/event-stream")
         self._coming = self._decompressed()
         self._read: list[bytes] = []  # pieces that were read and not passed on yet
 

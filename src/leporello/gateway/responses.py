@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from leporello.gateway.client_request import ClientRequest
     from leporello.gateway.response_ids import KnownResponse
     from leporello.gateway.state import State
+    from leporello.messages import Dialect
 
 T = TypeVar("T")
 _JSON: Final[list[tuple[bytes, bytes]]] = [(b"content-type", b"application/json")]
@@ -40,7 +41,7 @@ _MOST_LISTED: Final = 100
 class CreateResponse(DropIn):
     """`POST /v1/responses`."""
 
-    too_many = HTTPStatus.SERVICE_UNAVAILABLE  # Codex asks again after it, and gives up after the other
+    too_many: int = HTTPStatus.SERVICE_UNAVAILABLE  # Codex asks again after it, and gives up after the other
 
     def __init__(self, state: State) -> None:
         super().__init__(state, RESPONSES)
@@ -91,7 +92,7 @@ class CreateResponse(DropIn):
 class ShowResponse(Endpoint):
     """`GET /v1/responses/{id}`, and the base class of other requests about a response."""
 
-    dialect = RESPONSES.name
+    dialect: Dialect = RESPONSES.name
     _path = ""
     """The part of the path behind the id."""
 
@@ -172,7 +173,7 @@ class CancelResponse(ShowResponse):
 class Upgrade(Endpoint):
     """A client that asks for a websocket is told to use HTTP, which it does at once."""
 
-    dialect = RESPONSES.name
+    dialect: Dialect = RESPONSES.name
 
     async def serve(self, request: Request, client: ClientConnection, owner: str, content: bytes) -> None:
         """Say which protocol is served."""

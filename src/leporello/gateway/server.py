@@ -147,7 +147,7 @@ class Server:
         self._inner = self._app.router.lifespan_context
         self._address = ""
         self._app.router.lifespan_context = self._announcing
-        self.server = _Server(
+        self.server: _Server = _Server(
             uvicorn.Config(
                 self._app,
                 ws="none",

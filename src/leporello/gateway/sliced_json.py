@@ -25,7 +25,7 @@ class SlicedDecoder(json.JSONDecoder):
     def __init__(self, **hooks: Any) -> None:
         super().__init__(**hooks)
         self.parse_string = read_text
-        self.scan_once = py_make_scanner(self)
+        self.scan_once: Any = py_make_scanner(self)
 
 
 def read_text(source: str, start: int, strict: bool = True) -> tuple[str, int]:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
 
     from leporello.config import Config
+    from leporello.config.model import Gateway
     from leporello.events import Event
     from leporello.gateway.client_sessions import BranchAddress, HeldSession
     from leporello.gateway.limits import ThreadLimit
@@ -61,17 +62,18 @@ class State:
         purges: bool = True,
     ) -> None:
         self.config = config
-        self.settings = config.gateway
+        self.settings: Gateway = config.gateway
         self.store = store
-        self.keys = Keys(self.settings.api_keys)
-        self.concurrency = ConcurrencyLimit(self.settings.limits.concurrency, self.settings.limits.body_bytes)
-        self.thread_limits = ThreadLimits()
-        self.metrics = Metrics()
-        self.lag = Lag()
-        self.clients = ClientSessions(store, self._session, thread_limits=self.thread_limits)
+        self.keys: Keys = Keys(self.settings.api_keys)
+        limits = self.settings.limits
+        self.concurrency: ConcurrencyLimit = ConcurrencyLimit(limits.concurrency, limits.body_bytes)
+        self.thread_limits: ThreadLimits = ThreadLimits()
+        self.metrics: Metrics = Metrics()
+        self.lag: Lag = Lag()
+        self.clients: ClientSessions = ClientSessions(store, self._session, thread_limits=self.thread_limits)
         self._options = dict(engine_options or {})
         self._purges = purges
-        self.agents = Agents(config, store, self._on_event, self._options)
+        self.agents: Agents = Agents(config, store, self._on_event, self._options)
         self._windows: LRUCache[tuple[str, str], int] = LRUCache(_MOST_MODELS)
         self._sources: LRUCache[tuple[str, str, int], EngineSource] = LRUCache(_MOST_MODELS)
         self._caches = threading.Lock()
@@ -79,6 +81,7 @@ class State:
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """Connect to the providers and run the background tasks inside the block; then end all sessions."""
+        self.upstreams: dict[str, Upstream]
         self.upstreams, client = connect(self.settings)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "leporello-gateway"))
         works = [self._expire_idle(), self.lag.watch(), *([self._purge()] if self._purges else [])]

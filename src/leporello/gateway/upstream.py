@@ -43,9 +43,9 @@ class Upstream:
         self, name: str, settings: OpenAIUpstream | AnthropicUpstream, gateway: Gateway, client: aiohttp.ClientSession
     ) -> None:
         self.name = name
-        self.base_url = settings.base_url.rstrip("/")
+        self.base_url: str = settings.base_url.rstrip("/")
         self._variable = settings.api_key_env
-        self.with_client_key = bool(settings.pass_client_key)
+        self.with_client_key: bool = bool(settings.pass_client_key)
         """Whether clients pay with keys of their own."""
         self.uncounted: LRUCache[str, bool] = LRUCache(_MOST_MODELS)
         """Models whose server refuses to be asked for the usage of a stream."""

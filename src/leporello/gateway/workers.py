@@ -38,7 +38,7 @@ class WorkerProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._starting = asyncio.Lock()
         self._client: aiohttp.ClientSession | None = None
-        self.address = ""
+        self.address: str = ""
         """Where it serves, once it runs."""
 
     @property

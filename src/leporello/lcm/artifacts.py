@@ -36,7 +36,7 @@ class ArtifactTrail:
     def __init__(self, store: Callable[[], Store], conversation: str, owner: str) -> None:
         self._store = store
         self._conversation, self._owner = conversation, owner
-        self.name = uuid4().hex
+        self.name: str = uuid4().hex
         self._gathered: int | None = None
         self._one_at_a_time = Lock()
 

@@ -210,7 +210,7 @@ class Coverage:
     def __init__(self, nodes: Iterable[Node]) -> None:
         runs = sorted((c.first_seq, c.start or 0, c.last_seq, node.id) for node in nodes for c in node.covers)
         self._runs = runs
-        self.ids = {run[3] for run in runs}
+        self.ids: set[str] = {run[3] for run in runs}
         self._firsts = [run[0] for run in runs]
 
     def leaf(self, seq: int) -> str | None:

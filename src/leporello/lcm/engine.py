@@ -278,8 +278,8 @@ class LCMEngine(SummarisingEngine):
     def _set_budgets(self) -> None:
         self._inputs = self._meter.inputs(price_shares(self._model, self._provider))
         self._budgets: LCMBudgets = budgets(self._settings.lcm, self.context_length, self._inputs)
-        self.threshold_tokens = self._budgets.threshold if self.context_length else 0
-        self.threshold_percent = self._budgets.threshold / self.context_length if self.context_length else 0.0
+        self.threshold_tokens: int = self._budgets.threshold if self.context_length else 0
+        self.threshold_percent: float = self._budgets.threshold / self.context_length if self.context_length else 0.0
 
     def _prepare_in_background(self, tokens: int = 0) -> None:
         """Gather artifacts, and above the soft threshold prepare the next nodes, in the background.

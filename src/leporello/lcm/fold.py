@@ -47,7 +47,7 @@ class Fold:
         self._writer = writer
         self._prepared = [node for node in prepared if "replaces" not in node.meta]
         self._better = [node for node in prepared if "replaces" in node.meta]
-        self.nodes = list(nodes)
+        self.nodes: list[Node] = list(nodes)
         self.used: set[str] = set()
 
     @property

@@ -52,7 +52,7 @@ class JobWorker:
         self._name = f"worker-{uuid4().hex[:12]}"
         self._summarisers: dict[tuple[str, ...], Summariser] = {}
         self._preparations: dict[tuple[object, ...], NodePreparation] = {}
-        self.done = 0
+        self.done: int = 0
         """How many jobs were done."""
 
     def run(self, stop: threading.Event, *, once: bool = False) -> None:

@@ -55,7 +55,7 @@ class CallBudget:
         self._ends = clock() + seconds
         self._seconds = seconds
         self._max_calls = max_calls
-        self.model_calls = 0
+        self.model_calls: int = 0
         self.cost_usd: float | None = 0.0
         self._billed = 0
         self.fallback = ""

@@ -37,7 +37,7 @@ class FakeClock:
     """A clock that moves only when it is told to; call it for the time."""
 
     def __init__(self, now: float = 0.0) -> None:
-        self.now = now
+        self.now: float = now
 
     def __call__(self) -> float:
         """Return the time in seconds."""

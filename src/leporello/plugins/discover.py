@@ -7,7 +7,15 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from leporello.config.engines import BUILT_IN, ENGINES, MANIFEST, SHIPPED, named_folders, plugin_folders
+from leporello.config.engines import (
+    BUILT_IN,
+    ENGINE_ENTRY_POINTS,
+    ENGINES,
+    MANIFEST,
+    SHIPPED,
+    named_folders,
+    plugin_folders,
+)
 from leporello.errors import PluginError
 from leporello.plugins.manifest import Manifest, read_manifest
 
@@ -17,7 +25,10 @@ if TYPE_CHECKING:
 
     from leporello.config import Config
 
-ENTRY_POINTS = "leporello.plugins"
+PLUGIN_ENTRY_POINTS = "leporello.plugins"
+INSTALLED = "entry point"
+NOT_OWN = ("shipped", INSTALLED)
+"""Origins of engines that the user did not put somewhere by hand: they never take the place of one that was."""
 
 Kind: TypeAlias = Literal["built-in", "engine", "plugin"]
 
@@ -34,9 +45,10 @@ class Place:
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """An engine folder or a general plugin.
+    """An engine, in a folder or in a package, or a general plugin.
 
-    `name` is what the configuration calls it: the folder's name; `called` is what its manifest calls it, if it does.
+    `name` is what the configuration calls it: the name of the folder or of the entry point; `called` is what its
+    manifest calls it, if it does.
     `problem` says why it cannot be used, `note` what is odd about it although it can. `enabled` is for general plugins:
     whether `plugins.enabled` names them. `target` is the entry point of an installed one. `shadows` says where other
     engines of that name are, which are not used.
@@ -69,15 +81,18 @@ def discover(config: Config, registered: Iterable[Found] = ()) -> list[Found]:
     built_in = Found(
         name=BUILT_IN, kind="built-in", origin="built-in", description="Summarises the middle of a long conversation."
     )
-    folders = list(engine_folders(config))
-    shipped = [one for one in folders if one.origin == "shipped"]
-    own = [one for one in folders if one.origin != "shipped"]
-    engines = _used([*own, *registered, *shipped])
+    named = list(engines_by_name(config))
+    others = [one for one in named if one.origin in NOT_OWN]
+    own = [one for one in named if one.origin not in NOT_OWN]
+    engines = _used([*own, *registered, *others])
     return [built_in, *sorted(engines, key=_name), *sorted(_general_plugins(config), key=_name)]
 
 
-def engine_folders(config: Config) -> Iterator[Found]:
-    """Yield every engine folder once, of two with one name the one that is used first."""
+def engines_by_name(config: Config) -> Iterator[Found]:
+    """Yield the engines in folders, each folder once, and those of packages; of two with one name the one used first.
+
+    A package comes last: one that another package has brought along must not take the place of a shipped engine.
+    """
     seen: set[Path] = set()
     for place in reversed(places(config)):
         for found in _in_place(place, config) if place.kind == "engine" else ():
@@ -85,6 +100,8 @@ def engine_folders(config: Config) -> Iterator[Found]:
             if folder not in seen:
                 seen.add(folder)
                 yield found
+    for point in _entry_points(ENGINE_ENTRY_POINTS):
+        yield _from_entry_point(point, kind="engine")
 
 
 def _used(engines: list[Found]) -> list[Found]:
@@ -100,11 +117,13 @@ def _general_plugins(config: Config) -> list[Found]:
     for place in places(config):
         if place.kind == "plugin":
             found |= {one.name: one for one in _in_place(place, config)}
-    return list((found | {point.name: _from_entry_point(point, config) for point in _entry_points()}).values())
+    for point in _entry_points(PLUGIN_ENTRY_POINTS):
+        found[point.name] = _from_entry_point(point, kind="plugin", enabled=point.name in config.plugins.enabled)
+    return list(found.values())
 
 
-def _entry_points() -> Iterable[EntryPoint]:
-    return entry_points(group=ENTRY_POINTS)
+def _entry_points(group: str) -> Iterable[EntryPoint]:
+    return entry_points(group=group)
 
 
 def _name(one: Found) -> str:
@@ -168,16 +187,16 @@ def _from_folder(folder: Path, place: Place, *, enabled: bool = True) -> Found:
     )
 
 
-def _from_entry_point(point: EntryPoint, config: Config) -> Found:
+def _from_entry_point(point: EntryPoint, *, kind: Kind, enabled: bool = True) -> Found:
     metadata: Any = point.dist.metadata if point.dist else {}
     return Found(
         name=point.name,
-        kind="plugin",
-        origin="entry point",
+        kind=kind,
+        origin=INSTALLED,
         description=metadata.get("Summary") or "",
         version=metadata.get("Version") or "",
         target=point.value,
-        enabled=point.name in config.plugins.enabled,
+        enabled=enabled,
         problem=_problem(point.name),
     )
 

@@ -11,6 +11,7 @@ from leporello.config.engines import BUILT_IN
 from leporello.errors import PluginError
 from leporello.plugins.discover import Found, discover
 from leporello.plugins.engine_factory import EngineFactory
+from leporello.plugins.hooks import Hooks
 from leporello.plugins.load import import_plugin, register_function, run_register
 from leporello.plugins.offer import Offer
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from leporello.config import Config
-    from leporello.plugins.context import Command, Offered, PluginContext
+    from leporello.plugins.context import Command, Offered, PluginContext, PluginTool
     from leporello.plugins.load import Register
 
 
@@ -48,7 +49,7 @@ class EnabledPlugins:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._lock = threading.RLock()
-        self.ran = False
+        self.ran: bool = False
         """Whether something of them was needed."""
         self._registrations: list[Registration] = []
         self._failures: list[PluginError] = []
@@ -73,6 +74,19 @@ class EnabledPlugins:
         for one in self.registrations:
             commands = {**one.context.commands, **commands}
         return commands
+
+    @property
+    def tools(self) -> list[PluginTool]:
+        """Their tools; the first of a name stays."""
+        tools: dict[str, PluginTool] = {}
+        for one in self.registrations:
+            tools = {**one.context.tools, **tools}
+        return list(tools.values())
+
+    @property
+    def hooks(self) -> Hooks:
+        """Their hooks, in the order of `plugins.enabled`."""
+        return Hooks(hook for one in self.registrations for hook in one.context.hooks)
 
     def notes(self) -> list[str]:
         """Return what is odd about what they registered."""

@@ -15,11 +15,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from leporello.config.engines import ENGINE_ENTRY_POINTS
 from leporello.engine import ContextEngine, ForeignCall
 from leporello.errors import PluginError
 from leporello.plugins import hermes
 from leporello.plugins.context import PluginContext
-from leporello.plugins.discover import ENTRY_POINTS, Found
+from leporello.plugins.discover import PLUGIN_ENTRY_POINTS, Found
 from leporello.plugins.hermes.finder import PRIVATE, name_engine
 
 if TYPE_CHECKING:
@@ -38,12 +39,15 @@ def import_plugin(found: Found) -> Any:
     hermes.install()
     with blame(found, "importing it"):
         if found.path is None:
-            return EntryPoint(found.name, found.target, ENTRY_POINTS).load()
+            group = ENGINE_ENTRY_POINTS if found.kind == "engine" else PLUGIN_ENTRY_POINTS
+            return EntryPoint(found.name, found.target, group).load()
         return _import_folder(found, found.path)
 
 
 def register_function(plugin: Any, found: Found) -> Register | None:
-    """Return a plugin's `register`: an entry point may name it, or the module that holds it."""
+    """Return a plugin's `register`: an entry point may name it, the module that holds it, or the engine's class."""
+    if inspect.isclass(plugin):
+        return lambda context: context.register_context_engine(plugin)
     register = getattr(plugin, "register", None) if isinstance(plugin, ModuleType) else plugin
     if register is not None and not callable(register):
         raise PluginError("its `register` is not a function.", plugin=found.name, file=found.path)
@@ -52,7 +56,7 @@ def register_function(plugin: Any, found: Found) -> Register | None:
 
 def run_register(register: Register, found: Found) -> PluginContext:
     """Let a plugin register what it offers."""
-    context = PluginContext(found.name)
+    context = PluginContext(found.name, general=found.kind == "plugin")
     with blame(found, "its register(ctx)"):
         register(context)
     return context
@@ -71,7 +75,9 @@ def engine_class(module: ModuleType, found: Found) -> tuple[type[ContextEngine],
     leaves = [one for one in concrete if not any(other is not one and one in other.__mro__ for other in concrete)]
     if not leaves:
         raise PluginError(
-            "defines neither register(ctx) nor a subclass of ContextEngine.", plugin=found.name, file=module.__file__
+            "defines neither register(ctx) nor a subclass of ContextEngine.",
+            plugin=found.name,
+            file=getattr(module, "__file__", None) or f"entry point {found.target}",
         )
     note = ""
     if len(leaves) > 1:

@@ -1,4 +1,4 @@
-"""Looks for an engine: the user's folder of its name, else a plugin that registers it, else the shipped folder."""
+"""Looks for an engine: the user's folder of its name, a plugin that registers it, a shipped folder, a package."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import difflib
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from leporello.config.engines import BUILT_IN, LOSSLESS
+from leporello.config.engines import BUILT_IN, ENGINE_ENTRY_POINTS, LOSSLESS
 from leporello.errors import ConfigError, PluginError
-from leporello.plugins.discover import Found, discover, engine_folders, places
+from leporello.plugins.discover import INSTALLED, NOT_OWN, Found, discover, engines_by_name, places
 from leporello.plugins.enabled import Registration, ignored_plugin
 from leporello.plugins.load import engine_class, import_plugin, register_function, run_register
 from leporello.plugins.offer import Offer
@@ -35,20 +35,20 @@ class Search:
         self._config = config
         self._factory = factory
         self._enabled = enabled
-        self._folders = [one for one in engine_folders(config) if one.name == name]
+        self._named = [one for one in engines_by_name(config) if one.name == name]
         self._registered: list[Offer] = []
 
     def find(self) -> Offer | None:
         """Return the first that can be used; a shipped engine never takes the place of a user's own that fails."""
-        own = next((one for one in self._folders if one.origin != "shipped"), None)
-        shipped = next((one for one in self._folders if one.origin == "shipped"), None)
-        offer = self._folder(own) or self._plugin() or (None if own else self._shipped(shipped))
+        own = next((one for one in self._named if one.origin not in NOT_OWN), None)
+        other = next((one for one in self._named if one.origin in NOT_OWN), None)
+        offer = self._load(own) or self._plugin() or (None if own else self._shipped(other))
         if offer is not None:
             self._note_shadowed(offer)
         return offer
 
     def _shipped(self, found: Found | None) -> Offer | None:
-        """Load a shipped engine; its block must fit, unless a plugin that failed may have been meant."""
+        """Load a shipped engine or a package's; `lcm`'s block must fit, unless a plugin that failed may be meant."""
         if found is not None and found.name == LOSSLESS:
             try:
                 self._config.own_lcm()
@@ -57,19 +57,20 @@ class Search:
                     raise
                 self.failures.append(PluginError(str(error), plugin=found.name, file=found.path))
                 return None
-        return self._folder(found)
+        return self._load(found)
 
-    def _folder(self, found: Found | None) -> Offer | None:
-        """Load an engine folder; its own name may differ, which is worth a note."""
-        offer = self._attempt(partial(self._load_folder, found)) if found else None
+    def _load(self, found: Found | None) -> Offer | None:
+        """Load an engine that is found by its name; its own name may differ, which is worth a note."""
+        offer = self._attempt(partial(self._offered_by, found)) if found else None
         called = self._attempt(partial(Offer.engine_name, offer)) if offer else None
         if found is None or offer is None or called is None:
             return None
         if found.note:
-            self.notes.append(f"plugin '{found.name}' ({found.path}): {found.note}")
+            self.notes.append(f"plugin '{found.name}' ({found.place}): {found.note}")
         if called != self._name:
+            whose = "entry point's" if found.origin == INSTALLED else "folder's"
             self.notes.append(
-                f"plugin '{found.name}' ({found.path}): its engine calls itself '{called}'; the folder's name counts"
+                f"plugin '{found.name}' ({found.place}): its engine calls itself '{called}'; the {whose} name counts"
             )
         return offer
 
@@ -92,7 +93,7 @@ class Search:
 
     def _note_shadowed(self, offer: Offer) -> None:
         """Say which engine this is when there are others of its name."""
-        shadowed = [one.place for one in self._folders if one is not offer.found]
+        shadowed = [one.place for one in self._named if one is not offer.found]
         if shadowed:
             whose = f" of plugin '{offer.found.name}'" if offer.found.kind == "plugin" else ""
             self.notes.append(
@@ -114,6 +115,7 @@ class Search:
         return "\n".join(
             [
                 f"  looked for a folder '{self._name}' in {where}",
+                f"  for an entry point '{self._name}' of the group {ENGINE_ENTRY_POINTS}",
                 f"  and for a plugin that registers it: {enabled}",
                 *(f"  why: {reason}" for reason in reasons),
                 *(f"  note: {note}" for note in (*self._enabled.notes(), *self.notes)),
@@ -123,7 +125,7 @@ class Search:
             ]
         )
 
-    def _load_folder(self, found: Found) -> Offer:
+    def _offered_by(self, found: Found) -> Offer:
         module = import_plugin(found)
         register = register_function(module, found)
         if register:

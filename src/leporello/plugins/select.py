@@ -88,8 +88,8 @@ class EngineSource:
         clock: Callable[[], float] | None = None,
         enabled: EnabledPlugins | None = None,
     ) -> None:
-        self.config = Config.coerce(config)
-        self.name = name or self.config.context.engine or BUILT_IN
+        self.config: Config = Config.coerce(config)
+        self.name: str = name or self.config.context.engine or BUILT_IN
         self._factory = EngineFactory.of(
             self.config,
             model=model,

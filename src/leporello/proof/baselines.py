@@ -89,11 +89,11 @@ class Baseline(ContextEngine):
     """An engine that folds at half of the window, down to half of that."""
 
     label: ClassVar[str]
-    threshold_percent = 0.5
+    threshold_percent: float = 0.5
 
     def __init__(self, context_length: int = 0) -> None:
         self.context_length = context_length
-        self.threshold_tokens = int(context_length * self.threshold_percent)
+        self.threshold_tokens: int = int(context_length * self.threshold_percent)
 
     @property
     def name(self) -> str:
@@ -103,9 +103,9 @@ class Baseline(ContextEngine):
     def update_from_response(self, usage: dict[str, Any]) -> None:
         """Take the usage of a model call."""
         counts = normalise_usage(usage)
-        self.last_prompt_tokens = counts["prompt_tokens"]
-        self.last_completion_tokens = counts["completion_tokens"]
-        self.last_total_tokens = counts["total_tokens"]
+        self.last_prompt_tokens: int = counts["prompt_tokens"]
+        self.last_completion_tokens: int = counts["completion_tokens"]
+        self.last_total_tokens: int = counts["total_tokens"]
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
         """Tell whether half of the window is full."""
@@ -127,9 +127,9 @@ class Baseline(ContextEngine):
             messages_after=len(messages),
         )
         if after >= before:
-            self.last_compaction = report
+            self.last_compaction: CompactionReport | None = report
             return list(messages)
-        self.compression_count += 1
+        self.compression_count: int = self.compression_count + 1
         self.last_compaction = replace(report, status="folded", tokens_after=after, messages_after=len(kept))
         return kept
 

@@ -66,7 +66,7 @@ class Units:
     """Lines and calls, searchable for whole values."""
 
     def __init__(self, units: Iterable[str]) -> None:
-        self.units = [unit.replace(_BETWEEN, " ") for unit in units]
+        self.units: list[str] = [unit.replace(_BETWEEN, " ") for unit in units]
         self._text = _BETWEEN.join(self.units)
         self._ends = list(accumulate(len(unit) + 1 for unit in self.units))
 

@@ -8,6 +8,7 @@ from leporello.redact.logs import logger
 from leporello.redact.messages import ABOUT, RedactedMessage, redact_message, redact_messages
 from leporello.redact.redacted import EMPTY, Redacted, joined
 from leporello.redact.redactor import WITHHELD, redact, redact_part, redact_value, secrets
+from leporello.redact.rules import Rule, pattern_rule
 from leporello.redact.spans import Secret
 
 __all__ = [
@@ -16,9 +17,11 @@ __all__ = [
     "WITHHELD",
     "Redacted",
     "RedactedMessage",
+    "Rule",
     "Secret",
     "joined",
     "logger",
+    "pattern_rule",
     "redact",
     "redact_message",
     "redact_messages",

@@ -14,6 +14,7 @@ from leporello.redact.blocks import find_blocks
 from leporello.redact.names import kind_of_name
 from leporello.redact.places import find_places
 from leporello.redact.redacted import Redacted, clean
+from leporello.redact.rules import installed_rules
 from leporello.redact.spans import Secret, Subject, merged
 from leporello.redact.tokens import RUN, find_tokens
 from leporello.redact.values import is_password, is_token
@@ -41,16 +42,18 @@ _log = logging.getLogger("leporello.redact")
 
 def secrets(text: str) -> list[Secret]:
     """Return the secrets in a text, in order and without overlaps; raise RedactionError when it cannot be searched."""
-    return _search(text, FINDERS)
+    return _search(text, (*FINDERS, *installed_rules()))
 
 
 def redact(text: str) -> Redacted:
     """Replace every secret by `[REDACTED:<kind>]`; return WITHHELD, never the text, when that cannot be finished."""
     if isinstance(text, Redacted):
         return text
-    if type(text) is str and len(text) <= _LONGEST_PROSE and _PROSE.fullmatch(text) and "login" not in text:
+    rules = installed_rules()
+    plain = type(text) is str and not rules and len(text) <= _LONGEST_PROSE
+    if plain and _PROSE.fullmatch(text) and "login" not in text:
         return clean(text)
-    return _redact(text, FINDERS)
+    return _redact(text, (*FINDERS, *rules))
 
 
 def redact_part(text: str, start: int, stop: int, found: Sequence[Secret] | None = None) -> Redacted:

@@ -19,9 +19,9 @@ class Subject:
     __slots__ = ("flat", "plain", "text")
 
     def __init__(self, *, text: str) -> None:
-        self.text = text
-        self.plain = text.encode("ascii", "replace")
-        self.flat = text if text.isascii() else self.plain.decode("ascii")
+        self.text: str = text
+        self.plain: bytes = text.encode("ascii", "replace")
+        self.flat: str = text if text.isascii() else self.plain.decode("ascii")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -149,7 +149,7 @@ class Accounts:
         """The rows since the newest message of the user, in this process."""
         self.uncounted: list[JournalRow] = []
         """The rows that are not in the total yet."""
-        self.number = 0
+        self.number: int = 0
         """The number of the newest journal row in the total."""
         self._journal = Totals()
         self._conversation = Totals()

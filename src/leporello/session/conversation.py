@@ -115,30 +115,30 @@ class Conversation:
         automatic: bool = True,
         sink: Sink | None = None,
     ) -> None:
-        self.id = branch.conversation
+        self.id: str = branch.conversation
         """The name of the conversation."""
         self.branch = branch
         """The branch of the store that it reads and writes."""
         self.engine = engine
-        self.route = route
+        self.route: Route = route
         self.dialect = dialect
         self.caching = caching
         self.automatic = automatic
         """Whether it is folded when the engine says so."""
         self.sink = sink
-        self.persistence = Persistence(branch, self.notice)
-        self.window = Window()
-        self.validity = Validity()
-        self.meter = Meter(route.model)
-        self.prefix = PrefixTracker()
-        self.accounts = Accounts()
-        self.tools = Tools()
+        self.persistence: Persistence = Persistence(branch, self.notice)
+        self.window: Window = Window()
+        self.validity: Validity = Validity()
+        self.meter: Meter = Meter(route.model)
+        self.prefix: PrefixTracker = PrefixTracker()
+        self.accounts: Accounts = Accounts()
+        self.tools: Tools = Tools()
         self.pending: PendingRequest | None = None
-        self.recovered = False
+        self.recovered: bool = False
         """Whether an overflow answer to the current request has led to a compaction already."""
         self.refusals = 0
         """How many results of the engine were refused in a row."""
-        self.refire_at = 0
+        self.refire_at: int = 0
         """The tokens that a request must have before the engine may fold again; 0 leaves it to the engine."""
         self.renamed: dict[str, str] = {}
         """Ids of tool calls that the provider repeated, and the unique ids that they have in the window."""

@@ -25,8 +25,8 @@ class Meter:
     """Counts requests of one model; the estimate is calibrated with the counts that the provider reports."""
 
     def __init__(self, model: str) -> None:
-        self.model = model
-        self.calibration = Calibration()
+        self.model: str = model
+        self.calibration: Calibration = Calibration()
         self._reported: int | None = None
         self._counted = 0
         self._tools = 0

@@ -37,7 +37,7 @@ class Persistence:
     def __init__(self, branch: Branch, notice: Callable[[str], None]) -> None:
         self.branch = branch
         self._store = branch.store
-        self.lease_token = uuid4().hex
+        self.lease_token: str = uuid4().hex
         """Identifies this session as the holder of a lease."""
         self.unstored: list[Source] = []
         """Messages that the store has not taken yet."""
@@ -54,7 +54,7 @@ class Persistence:
 
         None stores at the end of the branch, "" stands for an empty branch.
         """
-        self.journalled = 0
+        self.journalled: int = 0
         """How many leading entries the store's window has; the next journal row adds the others."""
         self._items = 0
         """How many items of the store those entries are."""

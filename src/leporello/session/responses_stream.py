@@ -20,10 +20,10 @@ class ResponsesStream:
     """Events of a response; an item counts as it is when it is done."""
 
     def __init__(self) -> None:
-        self.begun = False
+        self.begun: bool = False
         self.response: dict[str, Any] = {}
         """What is known of the response beside its output."""
-        self.ended = False
+        self.ended: bool = False
         self._done: dict[int, Item] = {}
         self._open: dict[int, Item] = {}
         self._texts: dict[int, list[str]] = {}

@@ -24,7 +24,7 @@ class Validity:
     """How many entries of the window are known to be valid, and the ids of their calls."""
 
     def __init__(self) -> None:
-        self.checked = 0
+        self.checked: int = 0
         """How many entries at the front are known to be valid."""
         self.ids: set[str] = set()
 

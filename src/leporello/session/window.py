@@ -119,8 +119,8 @@ class Window:
         self.messages: list[Message] = []
         self.wire: list[Message] = []
         self.weights: list[int] = []
-        self.tokens = 0
-        self.rewritten = 0
+        self.tokens: int = 0
+        self.rewritten: int = 0
         """The first index that was replaced since the last request; the next request sets it to the end."""
         self._systems = 0
         self._engine_messages: list[Message] = []

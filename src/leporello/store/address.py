@@ -1,23 +1,30 @@
-"""Store addresses: nothing, `:memory:`, a path, `sqlite:///path`, `postgresql://...`."""
+"""Store addresses: nothing, `:memory:`, a path, `sqlite:///path`, `postgresql://...`, those of other packages.
+
+An entry point of the group `leporello.stores` has the name of a scheme, and names a function that is given the address
+and `clock`, and returns a `Store`.
+"""
 
 from __future__ import annotations
 
 import time
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from leporello.errors import StoreError
+from leporello.redact import redact
+from leporello.store.protocol import Store
 from leporello.store.sqlite import SQLiteStore
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
-
-    from leporello.store.protocol import Store
+    from importlib.metadata import EntryPoint
 
 FILE_NAME: Final = "leporello.db"
 MEMORY: Final = ":memory:"
+ENTRY_POINTS: Final = "leporello.stores"
 _POSTGRES = ("postgresql", "postgres")
 _KNOWN = "a path, sqlite:///path, :memory: or postgresql://host/database"
 
@@ -42,7 +49,11 @@ def open_store(
     if scheme in _POSTGRES:
         return _postgres(where, clock)
     if scheme:
-        raise StoreError(f"'{scheme}' is not a kind of store.", place=_without_secrets(where), hint=f"Use {_KNOWN}.")
+        for point in entry_points(group=ENTRY_POINTS, name=scheme):
+            return _of_package(point, where, clock)
+        others = "".join(f", {point.name}://…" for point in entry_points(group=ENTRY_POINTS))
+        hint = f"Use {_KNOWN}{others}."
+        raise StoreError(f"'{scheme}' is not a kind of store.", place=_without_secrets(where), hint=hint)
     return SQLiteStore(_file(where), clock=clock)
 
 
@@ -56,6 +67,34 @@ def _postgres(where: str, clock: Callable[[], float]) -> Store:
             hint="In a checkout of Leporello: pip install '.[postgres]'; or use a SQLite file.",
         ) from error
     return PostgresStore(where, clock=clock)
+
+
+def _of_package(point: EntryPoint, where: str, clock: Callable[[], float]) -> Store:
+    """Open a store of another package; whatever it raises becomes a StoreError that names the package."""
+    package = point.dist.name if point.dist else point.value
+    try:
+        store: Any = point.load()(where, clock=clock)
+    except StoreError:
+        raise
+    except Exception as error:
+        raise StoreError(
+            f"the package {package} cannot open it: {type(error).__name__}: {redact(str(error))}",
+            place=_without_secrets(where),
+        ) from error
+    lacking = sorted(name for name in STORE_MEMBERS if not hasattr(type(store), name))
+    if lacking:
+        raise StoreError(
+            f"what the package {package} opens is no store: it lacks {', '.join(lacking[:5])}"
+            f"{' and more' if len(lacking) > 5 else ''}.",  # noqa: PLR2004 - as many as a line holds
+            place=_without_secrets(where),
+        )
+    return cast("Store", store)
+
+
+STORE_MEMBERS: Final = frozenset(
+    name for base in Store.__mro__ for name in vars(base) if not name.startswith("_") and base is not object
+)
+"""The names of everything that a store has."""
 
 
 def _home() -> Path:

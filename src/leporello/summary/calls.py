@@ -59,10 +59,10 @@ class Calls:
         self._timeout = timeout
         self._output_limit: int | None = None
         self._output_factor = 1
-        self.window = window or llm.context_length or ASSUMED_WINDOW
-        self.made = 0
-        self.answers = 0
-        self.weakness = ""
+        self.window: int = window or llm.context_length or ASSUMED_WINDOW
+        self.made: int = 0
+        self.answers: int = 0
+        self.weakness: str = ""
         self.usage: Usage = no_usage()
         self.cost_usd: float | None = 0.0
         self.error: ModelError | None = None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from leporello.engine import CompactionReport
 from leporello.events import CompactionStarted, SummaryFellBack
 from leporello.redact import redact
-from leporello.summary.refire import fires_at, targets
+from leporello.summary.refire import Targets, fires_at, targets
 from leporello.summary.sizes import Sizes, unfoldable
 
 if TYPE_CHECKING:
@@ -55,17 +55,17 @@ class CompactionRun:
         self._engine, self._session_id = engine, session_id
         self._clock, self._started = clock, clock()
         self._messages = len(messages)
-        self.sizes = Sizes()
-        self.tokens = self.sizes.total(messages)
+        self.sizes: Sizes = Sizes()
+        self.tokens: int = self.sizes.total(messages)
         self._prompt_tokens = max(prompt_tokens, self.tokens)
         self._limits: dict[str, Any] = {
             "threshold": engine.threshold_tokens,
             "window": engine.context_length,
             "answer": answer_tokens,
         }
-        self.asked = forced or bool(focus)
+        self.asked: bool = forced or bool(focus)
         """Whether a person or an overflow asked for it, so that it folds whatever can be folded."""
-        self.targets = targets(self.tokens, self._prompt_tokens, **self._limits, asked=self.asked)
+        self.targets: Targets = targets(self.tokens, self._prompt_tokens, **self._limits, asked=self.asked)
         focused = f"asked for, with focus on {redact(focus)}" if focus else ""
         engine.emit(
             CompactionStarted(

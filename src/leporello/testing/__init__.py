@@ -11,12 +11,15 @@ if TYPE_CHECKING:
     from leporello.testing.contract import CheckResult, ContractSuite, check_engine
     from leporello.testing.conversations import conversation
     from leporello.testing.defects import broken_conversation
+    from leporello.testing.extension_suites import RuleSuite, StoreSuite
     from leporello.testing.model_server import ModelServer
 
 _HOMES = {
     "CheckResult": "leporello.testing.contract",
     "ContractSuite": "leporello.testing.contract",
     "ModelServer": "leporello.testing.model_server",
+    "RuleSuite": "leporello.testing.extension_suites",
+    "StoreSuite": "leporello.testing.extension_suites",
     "broken_conversation": "leporello.testing.defects",
     "check_engine": "leporello.testing.contract",
     "conversation": "leporello.testing.conversations",
@@ -26,6 +29,8 @@ __all__ = [
     "CheckResult",
     "ContractSuite",
     "ModelServer",
+    "RuleSuite",
+    "StoreSuite",
     "broken_conversation",
     "check_engine",
     "conversation",

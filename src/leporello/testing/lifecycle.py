@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
 
-RECALL = {
+RECALL: dict[str, Any] = {
     "name": "recall",
     "description": "Recall what was said before.",
     "parameters": {"type": "object", "properties": {"about": {"type": "string"}}},
@@ -49,7 +49,7 @@ class RecordingEngine(ContextEngine):
     """
 
     def __init__(self, context_length: int = 100_000, *, fires_at: Collection[int] = ()) -> None:
-        self.context_length = context_length
+        self.context_length: int = context_length
         self.calls: list[EngineCall] = []
         self._fires_at = set(fires_at)
         self._asked = 0
@@ -71,9 +71,9 @@ class RecordingEngine(ContextEngine):
         """Note the count."""
         self._note("update_from_response", usage)
         counted = normalise_usage(usage)
-        self.last_prompt_tokens = counted["prompt_tokens"]
-        self.last_completion_tokens = counted["completion_tokens"]
-        self.last_total_tokens = counted["total_tokens"]
+        self.last_prompt_tokens: int = counted["prompt_tokens"]
+        self.last_completion_tokens: int = counted["completion_tokens"]
+        self.last_total_tokens: int = counted["total_tokens"]
 
     def should_compress_preflight(self, messages: list[Message]) -> bool:
         """Note the question; the answer is always no."""
@@ -95,7 +95,7 @@ class RecordingEngine(ContextEngine):
     ) -> list[Message]:
         """Keep the system prompt and the newest turn."""
         self._note("compress", list(messages), current_tokens=current_tokens, focus_topic=focus_topic, force=force)
-        self.compression_count += 1
+        self.compression_count: int = self.compression_count + 1
         newest = max(at for at, message in enumerate(messages) if role_of(message) == "user")
         return [*messages[: leading_systems(messages)], *messages[newest:]]
 

@@ -64,7 +64,7 @@ class Estimator:
 
     def __init__(self, model: str, calibration: Calibration | None = None) -> None:
         self.model = model
-        self.calibration = calibration if calibration is not None else Calibration()
+        self.calibration: Calibration = calibration if calibration is not None else Calibration()
 
     def request(self, messages: Iterable[Any], tools: Any = None, system: Any = None) -> int:
         """Estimate a whole request."""

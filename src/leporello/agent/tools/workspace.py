@@ -54,7 +54,7 @@ class Workspace:
         given = Path(root)
         try:
             given = Path(os.path.abspath(given.expanduser()))  # noqa: PTH100 - `..` is taken as written, links follow
-            self.root = given.resolve(strict=True)
+            self.root: Path = given.resolve(strict=True)
         except OSError as error:
             raise ToolError(f"the workspace {given} cannot be used: {error.strerror}") from error
         if not self.root.is_dir():

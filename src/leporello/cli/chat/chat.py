@@ -61,7 +61,7 @@ class Chat:
 
     def __init__(self, setting: Setting, screen: Screen) -> None:
         self.screen = screen
-        self.view = ChatView(screen)
+        self.view: ChatView = ChatView(screen)
         self._enabled = self._run_enabled(setting)
         self._always: set[str] = set()
         self._files = WrittenFiles()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.agent import Agent, MainModel, Toolbox, Workspace, default_tools, main_route, system_prompt
+from leporello.agent.turn_hooks import plugin_tools
 from leporello.cli import local_model
 from leporello.cli.chat.kept_settings import KeptSettings
 from leporello.cli.chat.lock import ChatLock
@@ -19,6 +20,7 @@ from leporello.config.keys import VARIABLES, api_key
 from leporello.errors import ConfigError, LeporelloError
 from leporello.llm.connect import DEFAULT_MODELS
 from leporello.plugins import EngineSource
+from leporello.plugins.enabled import EnabledPlugins
 from leporello.plugins.engine_factory import known_window
 from leporello.session import Session
 from leporello.store import open_store
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
     from leporello.config import Config
     from leporello.engine import ContextEngine
     from leporello.events import Sink
-    from leporello.plugins.enabled import EnabledPlugins
     from leporello.store import Store
 
 WITHOUT_A_KEY: Final = (
@@ -259,7 +260,8 @@ def opened(
     setting = as_it_was_left(setting, kept.url)
     try:
         route = setting.route()
-        tools = toolbox(setting, on_written)
+        plugins = enabled or EnabledPlugins(setting.config)
+        tools = toolbox(setting, on_written, plugins)
     except LeporelloError:
         if store is None:
             kept.close()
@@ -285,13 +287,21 @@ def opened(
         on_event=on_event,
     )
     own.acquire(session.id)
-    agent = Agent(session, MainModel(route), tools, confirm=_agree if setting.yes else confirm, on_output=on_output)
+    agent = Agent(
+        session,
+        MainModel(route),
+        tools,
+        confirm=_agree if setting.yes else confirm,
+        on_output=on_output,
+        hooks=plugins.hooks,
+    )
     return OpenedChat(setting=setting, route=route, agent=agent, source=chosen, store=kept, lock=own)
 
 
-def toolbox(setting: Setting, on_written: Callable[[FileWritten], None] = lambda _: None) -> Toolbox:
+def toolbox(setting: Setting, on_written: Callable[[FileWritten], None], plugins: EnabledPlugins) -> Toolbox:
     """Return what the model may do; `on_written` is told of the files that it writes."""
-    return Toolbox(default_tools(Workspace(setting.folder), on_written=on_written) if setting.tools else ())
+    own = default_tools(Workspace(setting.folder), on_written=on_written)
+    return Toolbox([*own, *plugin_tools(plugins.tools, own)] if setting.tools else ())
 
 
 def _agree(_wanted: object) -> bool:

@@ -36,7 +36,7 @@ class Screen:
     """
 
     def __init__(self, console: Console | None = None, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self.console = console or Console(highlight=False, markup=False, emoji=False)
+        self.console: Console = console or Console(highlight=False, markup=False, emoji=False)
         self.stopping = False
         self._clock = clock
         self._live: Live | None = None

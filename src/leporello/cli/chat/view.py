@@ -50,7 +50,7 @@ class ChatView:
         self._thinking = False
         self._asked_about = ""
         self._pace = 0.0  # seconds per token of the last compaction that asked a model
-        self.compactions = 0
+        self.compactions: int = 0
 
     def take(self, event: Event) -> None:
         """Show an event."""

@@ -45,7 +45,7 @@ _IDLE: Final = psycopg.pq.TransactionStatus.IDLE
 class PostgresConnection:
     """A connection in a transaction, which takes the statements that databases share."""
 
-    dialect = PostgresDialect()
+    dialect: PostgresDialect = PostgresDialect()
 
     def __init__(self, raw: psycopg.Connection[Any], *, writes: bool) -> None:
         self._raw = raw
@@ -117,7 +117,7 @@ class PostgresDatabase:
         most_connections: int = MOST_CONNECTIONS,
     ) -> None:
         self.address = address
-        self.place = address.place
+        self.place: str = address.place
         self.read_only = read_only
         self.busy_seconds = busy_seconds
         self.most_connections = most_connections

@@ -55,7 +55,7 @@ class PostgresDialect:
     contains = "(value ILIKE ? ESCAPE chr(27) OR note ILIKE ? ESCAPE chr(27))"
     payloads_apart = True
     due_job = " FOR UPDATE OF j SKIP LOCKED"
-    clock_slack = 5.0
+    clock_slack: float = 5.0
 
     def check_name(self, name: str) -> None:
         """Raise for a name that holds NUL, or that is too long for an index."""

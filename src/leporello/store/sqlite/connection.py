@@ -16,7 +16,7 @@ from leporello.store.sqlite.dialect import SQLiteDialect
 from leporello.store.sqlite.migrations import is_current, migrate, plan
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from leporello.store.records import SchemaPlan
@@ -30,9 +30,9 @@ _LOG_WAIT_MS: Final = 10
 class SQLiteConnection(sqlite3.Connection):
     """A connection that knows what SQLite does differently."""
 
-    dialect = SQLiteDialect()
+    dialect: SQLiteDialect = SQLiteDialect()
     locking = ""  # a transaction that writes is alone in the file
-    walk = sqlite3.Connection.execute
+    walk: Callable[..., sqlite3.Cursor] = sqlite3.Connection.execute
 
     def insert(self, table: str, columns: str, rows: Sequence[Sequence[Any]], /) -> None:
         """Write rows of a table."""
@@ -49,7 +49,7 @@ class Database:
 
     def __init__(self, path: Path | None, *, read_only: bool = False, busy_seconds: float = BUSY_SECONDS) -> None:
         self.path = path
-        self.place = str(path) if path else ":memory:"
+        self.place: str = str(path) if path else ":memory:"
         """Where it is, for messages."""
         self.read_only = read_only
         self.busy_seconds = busy_seconds

@@ -58,7 +58,7 @@ class SQLiteDialect:
     contains = "(value LIKE ? ESCAPE char(27) OR note LIKE ? ESCAPE char(27))"
     payloads_apart = False
     due_job = ""
-    clock_slack = 0.0
+    clock_slack: float = 0.0
 
     def check_name(self, name: str) -> None:
         """SQLite holds every text."""

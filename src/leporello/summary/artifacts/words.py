@@ -38,7 +38,7 @@ class Words:
 
     def __init__(self, found_files: Tallies[FileTally]) -> None:
         self._files = found_files
-        self.values = Tallies(ValueTally, LIMITS["values"])
+        self.values: Tallies[ValueTally] = Tallies(ValueTally, LIMITS["values"])
         self._known: set[str] = set()
         self._telling: set[str] = set()
         self._meaning: dict[str, list[tuple[str, str]]] = {}

@@ -33,8 +33,8 @@ class ClosableProtocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Hand the connection to the requests that come over it."""
         super().connection_made(transport)
-        self.logger = _silent
-        self.app_state = {**self.app_state, "close": transport.close}
+        self.logger: logging.Logger = _silent
+        self.app_state: dict[str, Any] = {**self.app_state, "close": transport.close}
 
 
 class Delivery(Response):
