@@ -86,8 +86,8 @@ def command(
     from leporello.proof.gate import parse
     from leporello.transcripts import read_transcripts
 
-    conditions = parse(gate) if gate else []
     names = _checked_engines(engines)
+    conditions = [] if gate is None else parse(gate, names)
     if "recorded" in names and cuts != "recorded":
         raise click.BadParameter("recorded summaries are seen with --cuts recorded only.", param_hint="--engines")
     settings = replace(_settings(model, provider, window, cuts, beside), probes=probes)

@@ -448,7 +448,7 @@ class Config(ConfigBlock):
     def with_home(self, folder: Path) -> Config:
         """Return a copy whose engines keep their files in another folder; plugins are found where they were."""
         copied = self.model_copy()
-        copied._home = folder
+        copied._home = folder  # noqa: SLF001 - its own class
         return copied
 
     @classmethod

@@ -121,6 +121,8 @@ class Run:
     findings: list[str] = field(default_factory=list)
     overflows: int = 0
     longest_pause_ms: float = 0.0
+    timed: bool = False
+    """Whether the transcript records times; without them nothing in the cache grows old."""
 
 
 def replay(
@@ -196,6 +198,7 @@ class _Replay:
             messages=len(messages),
             tokens=count_messages(messages),
             costs=Costs(model=settings.model, provider=settings.provider),
+            timed=any(seconds_of(message) is not None for message in messages),
         )
 
     def run(self, probes: Sequence[Probe]) -> Run:
