@@ -122,6 +122,7 @@ def engine_figures(runs: Sequence[Run]) -> dict[str, Any]:
         "requests": sum(run.costs.requests for run in runs),
         "cache_hit_share": round(read / prompt, 4) if prompt else 0.0,
         "compactions": len(folds),
+        "folded_tokens": sum(fold.tokens_before - fold.tokens_after for fold in folds),
         "replaced": sum(fold.status == "fallback" for fold in folds),
         "model_calls": sum(fold.model_calls for fold in folds),
         "longest_pause_ms": round(max((run.longest_pause_ms for run in runs), default=0.0), 1),
