@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -395,13 +396,26 @@ class Untidy(Foreign):
         return made if made == messages else [message for message in made if role_of(message) != "tool"]
 
 
-Failing.__module__ = Untidy.__module__ = "somebody.else"
+class Telling(Foreign):
+    """An engine that gives a reason of its own."""
+
+    def compress(self, messages: list[Message], *args: Any, **options: Any) -> list[Message]:
+        made = super().compress(messages, *args, **options)
+        self.last_compaction = replace(self.last_compaction, reason="the older half was summarised")
+        return made
+
+
+Failing.__module__ = Untidy.__module__ = Telling.__module__ = "somebody.else"
 
 
 def test_planted_an_engine_for_which_the_built_in_one_stands_in_is_named() -> None:
     (replaced,) = named(replayed("failing", Failing)["findings"], "replaced")
     assert "out of order" in replaced
     assert named(replayed("sound", Foreign)["findings"], "replaced") == []
+
+
+def test_a_reason_of_the_engine_itself_is_no_finding() -> None:
+    assert named(replayed("telling", Telling)["findings"], "mended") == []
 
 
 def test_planted_an_engine_whose_results_had_to_be_mended_is_named() -> None:

@@ -32,6 +32,7 @@ from leporello.proof.probes import Probe, Probed, ask_all
 from leporello.proof.reread import Reread, rereads
 from leporello.session import Session
 from leporello.session.events import PrefixMoved
+from leporello.session.result_repair import NEWEST_MISSING, PROMPT_MISSING, UNREAD_MISSING
 from leporello.store import open_store
 from leporello.tokens import count_message, count_messages
 from leporello.transcripts.model import seconds_of
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 Policy: TypeAlias = str | Callable[[int], ContextEngine]
 """The name of an engine, or what makes one for a window of this many tokens."""
 
+_MENDED = (PROMPT_MISSING, NEWEST_MISSING, UNREAD_MISSING, "repaired: ")  # how such a reason begins
 Cuts: TypeAlias = Literal["growth", "recorded"]
 RECORDED = "recorded"
 """The policy that shows what a log's own compactions wrote."""
@@ -330,7 +332,7 @@ class _Replay:
             self.watch.refused(event.reason)
         elif event.status == "fallback":
             self.watch.replaced(event.reason)
-        elif event.status == "folded" and event.reason:
+        elif event.status == "folded" and event.reason.startswith(_MENDED):
             self.watch.mended(event.reason)
         if event.status in ("folded", "fallback") and self._session and not self.is_baseline:
             self.watch.folded(self._session.window, self._at)
