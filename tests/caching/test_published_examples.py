@@ -157,10 +157,52 @@ EXAMPLES = [
         expected=((0, 2_500, 0, 0), (2_500, 300, 0, 0), (0, 2_800, 0, 0)),
     ),
     Example(
-        says="DeepSeek: steps of 64 tokens",
+        says="OpenAI, GPT-5.5: the longer retention only, so an hour without use costs nothing",
+        model="gpt-5.5",
+        requests=((0, "prompt:2048"), (HOUR, "prompt:2048")),
+        expected=((0, 0, 0, 2_048), (2_048, 0, 0, 0)),
+    ),
+    Example(
+        says="OpenAI, GPT-5.4: minutes without use, and it is gone",
+        model="gpt-5.4",
+        requests=((0, "prompt:2048"), (4 * MINUTE, "prompt:2048"), (HOUR, "prompt:2048")),
+        expected=((0, 0, 0, 2_048), (2_048, 0, 0, 0), (0, 0, 0, 2_048)),
+    ),
+    Example(
+        says="OpenAI, GPT-5.6: no rounding to 128 tokens, and another newest message finds no shorter prefix",
+        model="gpt-5.6",
+        requests=((0, "system:2000 one:501^"), (1, "system:2000 one:501^"), (2, "system:2000 two:501^")),
+        expected=((0, 2_501, 0, 0), (2_501, 0, 0, 0), (0, 2_501, 0, 0)),
+    ),
+    Example(
+        says="Anthropic: an Opus 4.7 begins at 2,048 tokens, an Opus 4.8 at 1,024",
+        model="claude-opus-4-7",
+        requests=((0, "system:2047!"), (1, "other:2048!"), (2, "other:2048!")),
+        expected=((0, 0, 0, 2_047), (0, 2_048, 0, 0), (2_048, 0, 0, 0)),
+    ),
+    Example(
+        says="DeepSeek: what the last request ended with is read, to the token",
+        model="deepseek-chat",
+        requests=((0, "a:700 b:301"), (1, "a:700 b:301 c:99")),
+        expected=((0, 0, 0, 1_001), (1_001, 0, 0, 99)),
+    ),
+    Example(
+        says="DeepSeek: a beginning that two requests share is read by the third, not by the second",
         model="deepseek/deepseek-chat",
-        requests=((0, "prompt:1000"), (1, "prompt:1000")),
-        expected=((0, 0, 0, 1_000), (960, 0, 0, 40)),
+        requests=((0, "a:700 b:300"), (1, "a:700 c:300"), (2, "a:700 d:300")),
+        expected=((0, 0, 0, 1_000), (0, 0, 0, 1_000), (700, 0, 0, 300)),
+    ),
+    Example(
+        says="Google: a Gemini 2.5 caches by itself from 2,048 tokens on",
+        model="gemini-2.5-pro",
+        requests=((0, "system:2047"), (1, "system:2047"), (2, "other:2048 one:500"), (3, "other:2048 two:500")),
+        expected=((0, 0, 0, 2_047), (0, 0, 0, 2_047), (0, 0, 0, 2_548), (2_048, 0, 0, 500)),
+    ),
+    Example(
+        says="Google: a Gemini 3 from 4,096 tokens on",
+        model="google/gemini-3.1-pro-preview",
+        requests=((0, "system:4095 one:1"), (1, "system:4095 two:1"), (2, "system:4095 two:1 three:5")),
+        expected=((0, 0, 0, 4_096), (0, 0, 0, 4_096), (4_096, 0, 0, 5)),
     ),
 ]
 
@@ -190,7 +232,13 @@ def test_the_simulation_agrees(example: Example) -> None:
         ("claude", {"minimum": 1_000}),
         ("gpt-5.5", {"step": 1}),
         ("gpt-5.5", {"minimum": 2_001}),
+        ("gpt-5.5", {"lifetimes": {"": 600.0}}),
         ("gpt-5.6", {"lifetimes": {"": 20 * MINUTE}}),
+        ("gpt-5.6", {"manner": "stepped", "step": 128}),
+        ("deepseek", {"manner": "stepped"}),
+        ("deepseek", {"manner": "managed", "candidates": 20, "marks": 4}),
+        ("gemini", {"minimum": 1_024}),
+        ("google", {"minimum": 1_024}),
     ],
 )
 def test_planted_a_wrong_rule_disagrees_with_an_example(maker: str, wrong: dict[str, Any]) -> None:

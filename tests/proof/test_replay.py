@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from leporello import ContextCompressor
+from leporello.errors import PluginError
 from leporello.messages import Message, groups, role_of, text_of, tool_result, violations
 from leporello.prices import price_of
 from leporello.proof import Figures, ReplaySettings, Run, joined, replay, replay_all
@@ -21,6 +23,8 @@ from leporello.transcripts import RecordedCompaction, Transcript
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from tests.fixtures.plugins import Plugins
 
     from leporello.engine import ContextEngine
 
@@ -365,3 +369,88 @@ def test_a_cue_shares_nothing_with_its_value() -> None:
         if probe.kind == "value":
             assert probe.cue
             assert not any(word in probe.text.lower() for word in probe.cue.split())
+
+
+def replayed(name: str, make: Callable[[int], ContextEngine]) -> dict[str, Any]:
+    engines = replay_all([transcript()], [name], settings(probes=False), policies={name: make}).as_dict()["engines"]
+    return dict(engines[name])
+
+
+class Foreign(ContextCompressor):
+    """An engine that counts as a third party's, for which the built-in one stands in."""
+
+
+Foreign.__module__ = "somebody.else"
+
+
+class Failing(Foreign):
+    def compress(self, messages: list[Message], *args: Any, **options: Any) -> list[Message]:
+        raise RuntimeError("out of order")
+
+
+class Untidy(Foreign):
+    """Drops tool results from beneath their calls."""
+
+    def compress(self, messages: list[Message], *args: Any, **options: Any) -> list[Message]:
+        made = super().compress(messages, *args, **options)
+        return made if made == messages else [message for message in made if role_of(message) != "tool"]
+
+
+class Telling(Foreign):
+    """An engine that gives a reason of its own."""
+
+    def compress(self, messages: list[Message], *args: Any, **options: Any) -> list[Message]:
+        made = super().compress(messages, *args, **options)
+        self.last_compaction = replace(self.last_compaction, reason="the older half was summarised")
+        return made
+
+
+Failing.__module__ = Untidy.__module__ = Telling.__module__ = "somebody.else"
+
+
+def test_planted_an_engine_for_which_the_built_in_one_stands_in_is_named() -> None:
+    (replaced,) = named(replayed("failing", Failing)["findings"], "replaced")
+    assert "out of order" in replaced
+    assert named(replayed("sound", Foreign)["findings"], "replaced") == []
+
+
+def test_a_reason_of_the_engine_itself_is_no_finding() -> None:
+    assert named(replayed("telling", Telling)["findings"], "mended") == []
+
+
+def test_planted_an_engine_whose_results_had_to_be_mended_is_named() -> None:
+    (mended,) = named(replayed("untidy", Untidy)["findings"], "mended")
+    assert "a tool call has no result" in mended
+    assert named(replayed("sound", Foreign)["findings"], "mended") == []
+
+
+def test_an_engine_that_cannot_be_had_has_no_figures() -> None:
+    with pytest.raises(PluginError, match="no-such-engine"):
+        replay_all([transcript(4)], ["no-such-engine"], settings(probes=False))
+
+
+DIARY = """
+from pathlib import Path
+
+class Diary(Engine):
+    def on_session_start(self, session_id, **kwargs):
+        self.file = Path(kwargs["hermes_home"]) / "diary.txt"
+        assert not self.file.exists(), "somebody was here before"
+        self.file.write_text(session_id)
+"""
+
+
+def test_an_engine_that_keeps_files_starts_with_none_and_leaves_none(plugins: Plugins) -> None:
+    plugins.engine("diary", DIARY, engine_name="diary")
+    told = replay_all([transcript(4, 1), transcript(4, 1)], ["diary"], settings(probes=False, config=None)).as_dict()
+    assert told["engines"]["diary"]["requests"] > 0
+    assert not list(plugins.home.rglob("diary.txt"))
+
+
+@pytest.mark.parametrize(
+    ("model", "provider"),
+    [("gemini-2.5-pro", ""), ("gemini-2.5-pro", "google"), ("my-route", "deepseek"), ("gpt-5.5", "openrouter")],
+)
+def test_the_cache_is_that_of_whoever_serves_the_model(model: str, provider: str) -> None:
+    told = replay_all([transcript(8)], ["none"], settings(model=model, provider=provider, probes=False)).as_dict()
+    assert told["engines"]["none"]["cache_hit_share"] > 0.5

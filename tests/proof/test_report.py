@@ -117,6 +117,60 @@ def contrast(one: str, other: str) -> float:
     return (bright + 0.05) / (dark + 0.05)
 
 
+def test_every_line_of_many_is_seen(opened: tuple[Page, list[str]]) -> None:
+    """There are fewer colours than lines; a line without a colour is not drawn at all."""
+    many = lines([Line(name=str(n), points=[(0, n), (9, n)]) for n in range(20)], x_label="x", y_label="y")
+    shown, _ = opened
+    strokes = shown.evaluate(
+        """svg => { const box = document.createElement('div'); box.innerHTML = svg; document.body.append(box);
+        const found = [...box.querySelectorAll('polyline')].map(line => {
+            const style = getComputedStyle(line); return style.stroke + style.strokeDasharray; });
+        box.remove(); return found }""",
+        many,
+    )
+    assert len(strokes) == 20
+    assert not any(stroke.startswith("none") for stroke in strokes)
+    assert len(set(strokes)) == 16
+
+
+def test_it_says_what_the_dollars_rest_on(opened: tuple[Page, list[str]]) -> None:
+    text = opened[0].inner_text("#assumed + ul")
+    for told in ("input $2,", "genai-prices", "Anthropic's prompt caching page", "from 1,024 tokens", "no bill"):
+        assert told in text
+    assert "is not priced" in text
+
+
+def test_the_bars_are_as_long_as_what_was_paid(opened: tuple[Page, list[str]], figures: Figures) -> None:
+    """The parts of each bar are the dollars by kind, and the longest bar is the dearest policy."""
+    engines = figures.as_dict()["engines"]
+    for one in engines.values():
+        assert sum(one["dollars"].values()) == pytest.approx(one["cost_usd"], abs=1e-5)
+    widths = opened[0].evaluate(
+        """() => [...document.querySelector('svg[aria-label="cost by engine"]').querySelectorAll('rect')].map(
+        rect => [rect.textContent.split(':')[0], rect.width.baseVal.value])"""
+    )
+    length = {name: sum(wide for of, wide in widths if of == name) for name in engines}
+    dearest = max(engines, key=lambda name: engines[name]["cost_usd"])
+    for name, one in engines.items():
+        assert length[name] / length[dearest] == pytest.approx(one["cost_usd"] / engines[dearest]["cost_usd"], abs=0.01)
+
+
+def test_conversations_without_times_are_told() -> None:
+    bare = [{key: value for key, value in message.items() if key != "timestamp"} for message in coding_session(3)]
+    timeless = Transcript(name="timeless", format="openai", messages=bare)
+    timed = Transcript(name="timed", format="openai", messages=coding_session(3))
+    settings = ReplaySettings(model="claude-sonnet-5", window=10_000, probes=False)
+    assert "1 of 2 conversations record no times" in page(replay_all([timeless, timed], ["none"], settings))
+    assert "record no times" not in page(replay_all([timed], ["none"], settings))
+
+
+def test_a_page_about_an_unknown_model_has_no_dollars() -> None:
+    session = Transcript(name="one", format="openai", messages=coding_session(3))
+    told = page(replay_all([session], ["none", "lcm"], ReplaySettings(model="my-own", window=10_000, probes=False)))
+    assert "not known, so there are no dollars" in told
+    assert "no rules are known for this model" in told
+
+
 def test_a_chart_of_nothing_is_still_a_chart() -> None:
     assert lines([Line(name="none", points=[])], x_label="messages", y_label="tokens").startswith("<svg")
     assert [short(number) for number in (950, 1_500, 2_000_000)] == ["950", "1.5K", "2M"]

@@ -15,6 +15,7 @@ import pytest
 
 from leporello.errors import TranscriptError
 from leporello.messages import Message, role_of, text_of, tool_calls_of, violations
+from leporello.session.conversation import checked
 from leporello.store import open_store
 from leporello.transcripts import Skipped, Transcript, read_transcripts, transcript_files
 
@@ -375,11 +376,21 @@ def test_compressed_lines_and_a_byte_order_mark(tmp_path: Path) -> None:
 SLACK = 8_000_000
 """Bytes by which a process may be larger after a file of any size; a conversation has 100 KB."""
 
-_COUNT = """
-import resource, sys
+_PEAK = """
+# Of this process alone: ru_maxrss begins with what the process had from which it was started.
+print(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
+"""
+
+_READER = """
+import re, sys
 from leporello.transcripts import read_transcripts
 print(sum(len(one.messages) for one in read_transcripts(sys.argv[1])))
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+_GREEDY = """
+import re, sys
+from leporello.transcripts import read_transcripts
+print(sum(len(one.messages) for one in list(read_transcripts(sys.argv[1]))))
 """
 
 
@@ -395,9 +406,9 @@ def write_array(path: Path, conversations: int) -> None:
         file.write("]")
 
 
-def peak(path: Path) -> tuple[int, int]:
+def peak(path: Path, reader: str = _READER) -> tuple[int, int]:
     """Return how many messages a process of its own read, and the most memory that it had, in bytes."""
-    done = subprocess.run([sys.executable, "-c", _COUNT, path], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", reader + _PEAK, path], capture_output=True, text=True, check=True)
     messages, kilobytes = map(int, re.findall(r"\d+", done.stdout))
     return messages, kilobytes * 1024
 
@@ -420,6 +431,121 @@ def test_the_memory_check_finds_a_reader_that_holds_everything(tmp_path: Path) -
     small, huge = tmp_path / "small.json", tmp_path / "huge.json"
     write_array(small, 2)
     write_array(huge, 500)
-    greedy = "import json, resource, sys; json.load(open(sys.argv[1])); print(0, resource.getrusage(0).ru_maxrss)"
-    done = subprocess.run([sys.executable, "-c", greedy, huge], capture_output=True, text=True, check=True)
-    assert int(done.stdout.split()[1]) * 1024 - peak(small)[1] > SLACK
+    assert peak(huge, _GREEDY)[1] - peak(small, _GREEDY)[1] > SLACK
+
+
+EXPORTED = [
+    {"leporello": 1, "conversation": "port", "meta": {}},
+    {"seq": 1, "place": 1.0, "system": True, "time": 1.0, "message": OPENAI[0]},
+    *({"seq": 2 + at, "place": 2.0 + at, "time": 2.0 + at, "message": one} for at, one in enumerate(OPENAI[1:])),
+    {"end": True},
+]
+TRAJECTORY = {
+    "trajectory": [{"action": "ls", "observation": "a.py"}],
+    "history": [
+        {"role": "system", "content": "You repair software.", "agent": "primary"},
+        {"role": "user", "content": "Repair it.", "message_type": "observation"},
+        {"role": "assistant", "content": "I look.", "thought": "I look.", "action": "ls", "tool_calls": None},
+        {"role": "tool", "content": "a.py", "tool_call_ids": ["c1"]},
+        {"role": "assistant", "content": "Done."},
+    ],
+    "info": {},
+}
+FORMATS: dict[str, Any] = {
+    "openai.json": {"messages": OPENAI, "tools": [{"type": "function", "function": {"name": "read"}}], "model": "m"},
+    "openai.jsonl": OPENAI,
+    "anthropic.json": {"system": [{"type": "text", "text": "You work."}], "messages": ANTHROPIC},
+    "claude-code.jsonl": claude_code_session(),
+    "codex.jsonl": codex_session(),
+    "chatgpt.json": [chatgpt_conversation()],
+    "swe-agent.traj": TRAJECTORY,
+    "leporello.jsonl": EXPORTED,
+}
+LEFT_OUT = object()
+ODD = (
+    LEFT_OUT,
+    None,
+    True,
+    0,
+    -1.5,
+    10**30,
+    1e400,
+    "",
+    "\ud800",
+    [],
+    [None],
+    [[]],
+    {},
+    {"type": []},
+    [{"type": "text"}],
+)
+
+
+def places_in(value: Any, place: tuple[Any, ...] = ()) -> Iterable[tuple[Any, ...]]:
+    """Yield the way to every value in a value."""
+    found = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, item in found:
+        yield (*place, key)
+        yield from places_in(item, (*place, key))
+
+
+def changed(value: Any, place: tuple[Any, ...], new: Any) -> Any:
+    """Return a copy with another value at a place, or with none there."""
+    copied = json.loads(json.dumps(value))
+    holder = copied
+    for key in place[:-1]:
+        holder = holder[key]
+    if new is LEFT_OUT:
+        del holder[place[-1]]
+    else:
+        holder[place[-1]] = new
+    return copied
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FORMATS)
+def test_whatever_stands_anywhere_in_a_file_is_read_or_told(name: str, tmp_path: Path) -> None:
+    file = tmp_path / name
+    read, skipped = 0, list[Skipped]()
+    for place in places_in(FORMATS[name]):
+        for odd in ODD:
+            value = changed(FORMATS[name], place, odd)
+            file.write_text("\n".join(map(json.dumps, value)) if ".jsonl" in name else json.dumps(value), "utf-8")
+            try:
+                found = list(read_transcripts(file, on_skip=skipped.append))
+            except TranscriptError:
+                continue
+            read += 1
+            for message in (message for one in found for message in one.messages):
+                checked(message)
+                json.dumps(message, allow_nan=False)
+    assert read > 100
+    assert all(skip.file == str(file) and skip.reason for skip in skipped)
+
+
+def test_messages_that_no_host_takes_are_left_out_and_told(tmp_path: Path) -> None:
+    odd = [{"role": "narrator", "content": "Night fell."}, {"role": "user", "content": "x", "cost": float("inf")}]
+    file = lines(tmp_path / "odd.jsonl", [{"id": "port", "messages": [*OPENAI[:2], *odd, *OPENAI[2:]]}])
+    skipped: list[Skipped] = []
+    (found,) = read_transcripts(file, on_skip=skipped.append)
+    assert found.messages == OPENAI
+    assert [skip.reason for skip in skipped] == [
+        "1 message of port: 'narrator' is no role",
+        "1 message of port: it holds a number that is not finite",
+    ]
+
+
+def test_calls_of_functions_are_calls_of_tools(tmp_path: Path) -> None:
+    call = {"name": "read", "arguments": '{"path": "src/port.py"}'}
+    file = lines(
+        tmp_path / "old.jsonl",
+        [
+            {"role": "user", "content": "What is in it?"},
+            {"role": "assistant", "content": None, "function_call": call},
+            {"role": "function", "name": "read", "content": "def berth(): ..."},
+            {"role": "assistant", "content": "A function."},
+        ],
+    )
+    (found,) = read_transcripts(file)
+    assert [one.name for one in tool_calls_of(found.messages[1])] == ["read"]
+    assert violations(found.messages, dialect="openai") == []

@@ -134,6 +134,6 @@ def choose(
         return CachePolicy(
             enabled=True, strategy="planner", ttl=_OPENAI_TTL, kind="prompt_cache_breakpoint", source=rules.label
         )
-    if rules.manner in ("managed", "stepped") and route != "custom":
+    if rules.manner in ("managed", "stepped", "whole") and route != "custom":
         return CachePolicy(strategy=off.strategy, ttl=off.ttl, automatic=rules.label)
     return off

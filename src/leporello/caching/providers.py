@@ -15,9 +15,14 @@ from leporello.model_names import plain_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Manner: TypeAlias = Literal["marked", "managed", "stepped", "none"]
+Manner: TypeAlias = Literal["marked", "managed", "stepped", "whole", "none"]
 
-_VENDORS = (("anthropic", re.compile("claude")), ("openai", re.compile(r"(?:gpt|chatgpt|codex|o\d)[-.\d]")))
+_VENDORS = (
+    ("anthropic", re.compile("claude")),
+    ("openai", re.compile(r"(?:gpt|chatgpt|codex|o\d)[-.\d]")),
+    ("google", re.compile(r"gemini[-.\d]")),
+    ("deepseek", re.compile(r"deepseek[-.\d]")),
+)
 _END_OF_NAME = frozenset("-:@_ ")
 _ALIASES = {"gemini": "google"}
 

@@ -44,10 +44,11 @@ class CacheUse:
 
 @dataclass(frozen=True, kw_only=True)
 class _Entry:
-    """A cached prefix: when it is forgotten, and how long each use keeps it."""
+    """A prefix: when it is forgotten, how long each use keeps it, and whether it can be read, or was only seen."""
 
     until: float
     lifetime: float
+    readable: bool = True
 
 
 class ProviderCache:
@@ -82,7 +83,7 @@ class ProviderCache:
         if problem := refusal(row, rules):
             raise RequestRefusedError(problem, provider=rules.label, status=400)
         self._forget()
-        uses = {"marked": self._marked, "managed": self._managed, "stepped": self._stepped}
+        uses = {"marked": self._marked, "managed": self._managed, "stepped": self._stepped, "whole": self._whole}
         use = uses.get(rules.manner)
         return use(rules, model, row) if use else CacheUse(input=sum(block.tokens for block in row))
 
@@ -108,6 +109,20 @@ class ProviderCache:
         known = next((at for at, name in enumerate(names) if name not in self._entries), len(names))
         read = sizes[known - 1] // rules.step * rules.step if known else 0
         self._entries.update(dict.fromkeys(names, _Entry(until=now + lifetime, lifetime=lifetime)))
+        total = sizes[-1] if sizes else 0
+        return CacheUse(read=read, input=total - read) if read >= rules.minimum else CacheUse(input=total)
+
+    def _whole(self, rules: CacheRules, model: str, row: Sequence[Block]) -> CacheUse:
+        """Read the longest prefix with which a request ended, or which two of them shared; keep those of this one."""
+        names, sizes = _prefixes(model, row)
+        known = {at: self._entries[name] for at, name in enumerate(names) if name in self._entries}
+        hit = max((at for at, entry in known.items() if entry.readable), default=-1)
+        shared = max(known, default=-1)
+        until, lifetime = self._clock() + rules.lifetime(""), rules.lifetime("")
+        for at, name in enumerate(names):
+            readable = at in {hit, shared, len(names) - 1} or (at in known and known[at].readable)
+            self._entries[name] = _Entry(until=until, lifetime=lifetime, readable=readable)
+        read = sizes[hit] if hit >= 0 else 0
         total = sizes[-1] if sizes else 0
         return CacheUse(read=read, input=total - read) if read >= rules.minimum else CacheUse(input=total)
 

@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Self
 
 import click
@@ -85,8 +86,8 @@ def command(
     from leporello.proof.gate import parse
     from leporello.transcripts import read_transcripts
 
-    conditions = parse(gate) if gate else []
     names = _checked_engines(engines)
+    conditions = [] if gate is None else parse(gate, names)
     if "recorded" in names and cuts != "recorded":
         raise click.BadParameter("recorded summaries are seen with --cuts recorded only.", param_hint="--engines")
     settings = replace(_settings(model, provider, window, cuts, beside), probes=probes)
@@ -119,9 +120,11 @@ def _checked_engines(text: str) -> list[str]:
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise click.BadParameter("name at least one policy.", param_hint="--engines")
-    for name in names:
-        if name not in ENGINES and name != RECORDED:
-            EngineSource(Config.load(), name=name, llm=None, context_length=_WINDOW).make().close()
+    with TemporaryDirectory(prefix="leporello-replay-", ignore_cleanup_errors=True) as home:
+        config = Config.load().with_home(Path(home))
+        for name in names:
+            if name not in ENGINES and name != RECORDED:
+                EngineSource(config, name=name, llm=None, context_length=_WINDOW).make().close()
     return names
 
 

@@ -438,6 +438,7 @@ class Config(ConfigBlock):
     _path: Path | None = PrivateAttr(default=None)
     _given: dict[str, dict[str, Any]] = PrivateAttr(default_factory=dict)
     _unchecked: tuple[str, ...] = PrivateAttr(default=())
+    _home: Path | None = PrivateAttr(default=None)
 
     @property
     def path(self) -> Path | None:
@@ -447,7 +448,13 @@ class Config(ConfigBlock):
     @property
     def home(self) -> Path:
         """The folder for Leporello's files, from $LEPORELLO_HOME; it need not exist."""
-        return home_folder()
+        return self._home or home_folder()
+
+    def with_home(self, folder: Path) -> Config:
+        """Return a copy whose engines keep their files in another folder; plugins are found where they were."""
+        copied = self.model_copy()
+        copied._home = folder  # noqa: SLF001 - its own class
+        return copied
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | None = None) -> Config:

@@ -16,6 +16,7 @@ from leporello.config.engines import (
     named_folders,
     plugin_folders,
 )
+from leporello.config.home import home_folder
 from leporello.errors import PluginError
 from leporello.plugins.manifest import Manifest, read_manifest
 
@@ -132,7 +133,7 @@ def _name(one: Found) -> str:
 
 def places(config: Config) -> list[Place]:
     """List the folders that are searched, in order."""
-    home = config.home / "plugins"
+    home = home_folder() / "plugins"
     searched = [
         Place(path=SHIPPED, origin="shipped", kind="engine"),
         Place(path=home / ENGINES, origin="home", kind="engine"),

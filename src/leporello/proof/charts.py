@@ -7,13 +7,15 @@ from html import escape
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 WIDTH, HEIGHT = 860, 320
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 14, 40
 _ROW, _GAP, _LABEL, _TOLD = 26, 8, 150, 150
 _ROUND: Final = (1, 2, 2.5, 5, 10)
 _TICKS = 4
+COLOURS: Final = 8
+"""How many the page has for lines; further lines begin with the first again, dashed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +65,12 @@ def lines(series: Sequence[Line], *, x_label: str, y_label: str, limit: float | 
     for number, line in enumerate(series):
         path = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in line.points))
         title = f"<title>{escape(line.name)}</title>"
-        drawn.append(f'<polyline class="line s{number}" points="{path}">{title}</polyline>')
+        colour, dashed = f"s{number % COLOURS}", " again" * (number >= COLOURS)
+        drawn.append(f'<polyline class="line {colour}{dashed}" points="{path}">{title}</polyline>')
         for mark in line.marks:
             x, y = place(*mark)
             told = f"<title>{escape(line.name)}: folded before message {mark[0]:,.0f}</title>"
-            drawn.append(f'<circle class="dot s{number}" cx="{x:.1f}" cy="{y:.1f}" r="3.5">{told}</circle>')
+            drawn.append(f'<circle class="dot {colour}" cx="{x:.1f}" cy="{y:.1f}" r="3.5">{told}</circle>')
     drawn += [
         f'<text class="small" x="{WIDTH - _RIGHT}" y="{HEIGHT - 8}" text-anchor="end">{escape(x_label)}</text>',
         f'<text class="small" x="{_LEFT}" y="{HEIGHT - 8}">{escape(y_label)}</text>',
@@ -89,23 +92,30 @@ def bars(rows: Sequence[ChartRow], *, most: float, label: str) -> str:
     return _svg(drawn, y, label)
 
 
-def stacks(rows: Sequence[tuple[str, Sequence[tuple[str, int]]]], *, label: str) -> str:
-    """Return a chart of stacked bars, each as long as the whole."""
+def stacks(
+    rows: Sequence[tuple[str, Sequence[tuple[str, float]]]],
+    *,
+    label: str,
+    most: float | None = None,
+    tell: Callable[[str, float], str] = lambda _, whole: f"{whole:,.0f}",
+) -> str:
+    """Return a chart of stacked bars, each as long as the whole; with `most` each by its length. `tell` ends a row."""
     drawn: list[str] = []
     y = float(_GAP)
     span = WIDTH - _LABEL - _TOLD
     for name, parts in rows:
-        whole = sum(count for _, count in parts) or 1
+        whole = sum(count for _, count in parts)
         drawn.append(f'<text x="{_LABEL - 10}" y="{y + _ROW / 2 + 4:.1f}" text-anchor="end">{escape(name)}</text>')
         x = float(_LABEL)
         for part, count in parts:
-            wide = count / whole * span
-            told = f"<title>{escape(name)}: {count:,} {escape(part.replace('_', ' '))}</title>"
-            drawn.append(
-                f'<rect class="{part}" x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{_ROW - 6}">{told}</rect>'
-            )
+            wide = count / ((whole if most is None else most) or 1) * span
+            told = f"{count:,}" if isinstance(count, int) else f"${count:,.4f}"
+            title = f"<title>{escape(name)}: {told} {escape(part.replace('_', ' '))}</title>"
+            box = f'x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{_ROW - 6}"'
+            drawn.append(f'<rect class="{escape(part)}" {box}>{title}</rect>')
             x += wide
-        drawn.append(f'<text class="small" x="{x + 8:.1f}" y="{y + _ROW / 2 + 2:.1f}">{whole:,}</text>')
+        said = escape(tell(name, whole))
+        drawn.append(f'<text class="small" x="{x + 8:.1f}" y="{y + _ROW / 2 + 2:.1f}">{said}</text>')
         y += _ROW + _GAP
     return _svg(drawn, y, label)
 

@@ -6,7 +6,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from leporello.caching import rules_of
 from leporello.events import FOLDED
+from leporello.prices import price_of
 from leporello.proof.bootstrap import Share, share
 from leporello.proof.exact_values import KINDS
 from leporello.proof.needed import Kept
@@ -17,6 +19,8 @@ if TYPE_CHECKING:
     from leporello.proof.needed import Score
     from leporello.proof.replay import Run
 
+_PRICES = ("input", "cache_read", "cache_write_5m", "cache_write_1h", "output", "long_above")
+
 
 @dataclass(kw_only=True)
 class Figures:
@@ -25,6 +29,7 @@ class Figures:
     model: str
     window: int
     cuts: str
+    provider: str = ""
     runs: dict[str, list[Run]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
 
@@ -45,8 +50,56 @@ class Figures:
             "cuts": self.cuts,
             "conversations": self.sessions,
             "skipped": self.skipped,
+            "assumed": self._assumed(),
             "engines": {name: engine_figures(runs) for name, runs in self.runs.items()},
+            "sessions": self._sessions(),
         }
+
+    def _assumed(self) -> dict[str, Any]:
+        """Return what the dollars rest on: prices, the rules of the cache, and whether the cache can grow old."""
+        price, rules = price_of(self.model, self.provider), rules_of(self.model, self.provider)
+        listed = {kind: getattr(price, kind) for kind in _PRICES if getattr(price, kind, None) is not None}
+        driven = max(self._driven().values(), key=len, default=[])
+        return {
+            "provider": self.provider,
+            "prices": {**listed, "as_of": price.as_of, "source": price.source} if price else None,
+            "cache": {
+                "provider": rules.label,
+                "manner": rules.manner,
+                "minimum": rules.minimum,
+                "lifetimes": dict(rules.lifetimes),
+                "as_of": rules.as_of,
+                "source": rules.source,
+            },
+            "without_times": sum(not run.timed for run in driven),
+        }
+
+    def _sessions(self) -> list[dict[str, Any]]:
+        """Return every conversation with what each engine made of it."""
+        driven = {name: runs for name, runs in self._driven().items() if runs}
+        return [
+            {
+                "name": runs[0].session,
+                "messages": runs[0].messages,
+                "tokens": runs[0].tokens,
+                "engines": {name: _session_figures(run) for name, run in zip(driven, runs, strict=True)},
+            }
+            for runs in zip(*driven.values(), strict=True)
+        ]
+
+    def _driven(self) -> dict[str, list[Run]]:
+        """Return the runs in which an engine was driven: not those that look at the summaries of a log."""
+        return {name: [run for run in runs if run.points] for name, runs in self.runs.items()}
+
+
+def _session_figures(run: Run) -> dict[str, Any]:
+    dollars = run.costs.usd
+    return {
+        "cost_usd": None if dollars is None else round(dollars, 6),
+        "compactions": sum(fold.status in _FOLDED for fold in run.folds),
+        "overflows": run.overflows,
+        "lost": sum(one.outcome == "lost" for one in run.probes),
+    }
 
 
 def engine_figures(runs: Sequence[Run]) -> dict[str, Any]:
@@ -64,10 +117,13 @@ def engine_figures(runs: Sequence[Run]) -> dict[str, Any]:
             "cache_write": sum(run.costs.cache_write for run in runs),
             "output": sum(run.costs.output for run in runs),
         },
+        "dollars": _dollars(runs),
         "arithmetic": _arithmetic(runs),
         "requests": sum(run.costs.requests for run in runs),
         "cache_hit_share": round(read / prompt, 4) if prompt else 0.0,
         "compactions": len(folds),
+        "folded_tokens": sum(fold.tokens_before - fold.tokens_after for fold in folds),
+        "replaced": sum(fold.status == "fallback" for fold in folds),
         "model_calls": sum(fold.model_calls for fold in folds),
         "longest_pause_ms": round(max((run.longest_pause_ms for run in runs), default=0.0), 1),
         "overflows": sum(run.overflows for run in runs),
@@ -159,6 +215,16 @@ def _arithmetic(runs: Iterable[Run]) -> list[str]:
         for (kind, rate), count in sorted(tokens.items())
     ]
     return [*lines, f"compactions: ${extra:.4f}"] if extra else lines
+
+
+def _dollars(runs: Iterable[Run]) -> dict[str, float]:
+    """Return the dollars by what they were paid for."""
+    paid: Counter[str] = Counter()
+    for run in runs:
+        for charge in run.costs.charges:
+            paid[charge.kind] += charge.dollars
+        paid["compactions"] += run.costs.compactions_usd
+    return {kind: round(dollars, 6) for kind, dollars in sorted(paid.items()) if dollars}
 
 
 def _part(some: int, whole: int) -> float:

@@ -34,6 +34,8 @@ class Watch:
         self._moved_at: list[int] = []
         self._folds = 0
         self._refused: Counter[str] = Counter()
+        self._replaced: Counter[str] = Counter()
+        self._mended: Counter[str] = Counter()
 
     def folded(self, window: Sequence[Message], at: int) -> None:
         """Look at the window after a compaction; a value that is cut off is shortened, not garbled."""
@@ -53,6 +55,14 @@ class Watch:
         """Take down a compaction that came to nothing."""
         self._refused[reason] += 1
 
+    def replaced(self, reason: str) -> None:
+        """Take down a compaction that the built-in engine made in the place of this one."""
+        self._replaced[reason] += 1
+
+    def mended(self, reason: str) -> None:
+        """Take down a compaction whose result had to be mended before it could be used."""
+        self._mended[reason] += 1
+
     def moved(self, reason: str, at: int) -> None:
         """Take down that the prefix of a request is another one although nothing was folded."""
         self._moved[reason] += 1
@@ -60,7 +70,13 @@ class Watch:
 
     def findings(self, probes: Iterable[Probed], requests: int) -> list[str]:
         """Return what was found, one sentence each, without secrets: reports are passed around."""
-        found = [*self._lost(probes), *self._made_up(), *self._left_empty(), *self._prefix(requests), *self._in_vain()]
+        found = [
+            *self._lost(probes),
+            *self._made_up(),
+            *self._left_empty(),
+            *self._prefix(requests),
+            *self._misbehaved(),
+        ]
         return [redact(finding) for finding in found]
 
     def _is_made(self, message: Message) -> bool:
@@ -87,11 +103,17 @@ class Watch:
         often = f"{len(self._empty)} of {self._folds} folds put nothing in the place of what they took out"
         return [f"empty: {often}, the first before message {self._empty[0]}"]
 
-    def _in_vain(self) -> list[str]:
-        if not self._refused:
-            return []
-        (why, _), *_ = self._refused.most_common(1)
-        return [f"refused: {self._refused.total()} compaction(s) could not be used, mostly because {why}"]
+    def _misbehaved(self) -> list[str]:
+        said = (
+            (self._refused, "refused: {} compaction(s) could not be used"),
+            (self._replaced, "replaced: {} fold(s) are the built-in engine's, and so are figures after them"),
+            (self._mended, "mended: what it returned at {} fold(s) broke the rules of providers or of hosts"),
+        )
+        return [
+            f"{text.format(reasons.total())}, mostly because: {reasons.most_common(1)[0][0]}"
+            for reasons, text in said
+            if reasons
+        ]
 
     def _prefix(self, requests: int) -> list[str]:
         found = []

@@ -36,7 +36,7 @@ def replay_all(
 
     `policies` are engines of your own by name; with them everything runs in this process.
     """
-    figures = Figures(model=settings.model, window=settings.window, cuts=settings.cuts)
+    figures = Figures(model=settings.model, window=settings.window, cuts=settings.cuts, provider=settings.provider)
     for name in engines:
         figures.runs[name] = []
     alone = bool(policies) or jobs <= 1

@@ -8,14 +8,19 @@ is unknown.
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from leporello.caching import ProviderCache, rules_of
 from leporello.caching.blocks import Block, blocks_of
 from leporello.config import Config
 from leporello.engine import ContextEngine
+from leporello.errors import EngineFallbackWarning, PluginError
 from leporello.events import CompactionFinished, Event
 from leporello.messages import leading_systems, role_of, text_of
 from leporello.messages.types import THINKING_TYPES
@@ -27,6 +32,7 @@ from leporello.proof.probes import Probe, Probed, ask_all
 from leporello.proof.reread import Reread, rereads
 from leporello.session import Session
 from leporello.session.events import PrefixMoved
+from leporello.session.result_repair import NEWEST_MISSING, PROMPT_MISSING, UNREAD_MISSING
 from leporello.store import open_store
 from leporello.tokens import count_message, count_messages
 from leporello.transcripts.model import seconds_of
@@ -41,6 +47,7 @@ if TYPE_CHECKING:
 Policy: TypeAlias = str | Callable[[int], ContextEngine]
 """The name of an engine, or what makes one for a window of this many tokens."""
 
+_MENDED = (PROMPT_MISSING, NEWEST_MISSING, UNREAD_MISSING, "repaired: ")  # how such a reason begins
 Cuts: TypeAlias = Literal["growth", "recorded"]
 RECORDED = "recorded"
 """The policy that shows what a log's own compactions wrote."""
@@ -116,6 +123,8 @@ class Run:
     findings: list[str] = field(default_factory=list)
     overflows: int = 0
     longest_pause_ms: float = 0.0
+    timed: bool = False
+    """Whether the transcript records times; without them nothing in the cache grows old."""
 
 
 def replay(
@@ -181,7 +190,7 @@ class _Replay:
         self.is_baseline = engine in baselines.ENGINES
         self.watch = Watch(messages)
         self._now = 0.0
-        self._cache = ProviderCache(rules_of, clock=lambda: self._now)
+        self._cache = ProviderCache(rules_of(settings.model, settings.provider), clock=lambda: self._now)
         self._blocks: dict[int, tuple[Message, list[Block]]] = {}
         self._at = 0
         self._session: Session | None = None
@@ -191,21 +200,21 @@ class _Replay:
             messages=len(messages),
             tokens=count_messages(messages),
             costs=Costs(model=settings.model, provider=settings.provider),
+            timed=any(seconds_of(message) is not None for message in messages),
         )
 
     def run(self, probes: Sequence[Probe]) -> Run:
         """Go through the conversation, then ask the probes."""
-        systems = leading_systems(self.messages)
-        store = open_store(":memory:")
-        try:
-            with self._opened(store, _system(self.messages[:systems])) as session:
-                self._session = session
-                for at in range(systems, len(self.messages)):
-                    self._at = at
-                    self._turn(session, self.messages[at])
-                self.done.probes = ask_all(probes, session.engine, session.window, upto=len(self.messages))
-        finally:
-            store.close()
+        with (
+            TemporaryDirectory(prefix="leporello-replay-", ignore_cleanup_errors=True) as home,
+            closing(open_store(":memory:")) as store,
+            self._opened(store, Path(home)) as session,
+        ):
+            self._session = session
+            for at in range(leading_systems(self.messages), len(self.messages)):
+                self._at = at
+                self._turn(session, self.messages[at])
+            self.done.probes = ask_all(probes, session.engine, session.window, upto=len(self.messages))
         self.done.findings += self.watch.findings(self.done.probes, requests=self.done.costs.requests)
         return self.done
 
@@ -278,24 +287,30 @@ class _Replay:
             pause = (time.perf_counter() - started) * 1_000
             self.done.longest_pause_ms = max(self.done.longest_pause_ms, pause)
 
-    def _opened(self, store: Store, system: str | None) -> Session:
-        config = configured(self.settings)
+    def _opened(self, store: Store, home: Path) -> Session:
+        """Open the session; an engine that keeps files of its own has a folder that nothing was in before."""
+        config = configured(self.settings).with_home(home)
         engine: Any = self.policy
         if isinstance(engine, str) and engine in baselines.ENGINES:
             engine = baselines.ENGINES[engine]
         options: dict[str, Any] = {"llm": None} if isinstance(engine, str) else {}
-        return Session.open(
-            self.transcript.name,
-            model=self.settings.model,
-            provider=self.settings.provider or None,
-            context_length=self.settings.window,
-            engine=engine if isinstance(engine, str) else engine(self.settings.window),
-            store=store,
-            config=config,
-            system=system,
-            on_event=self._heard,
-            **options,
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", EngineFallbackWarning)
+            try:
+                return Session.open(
+                    self.transcript.name,
+                    model=self.settings.model,
+                    provider=self.settings.provider or None,
+                    context_length=self.settings.window,
+                    engine=engine if isinstance(engine, str) else engine(self.settings.window),
+                    store=store,
+                    config=config,
+                    system=_system(self.messages[: leading_systems(self.messages)]),
+                    on_event=self._heard,
+                    **options,
+                )
+            except EngineFallbackWarning as why:  # the figures would be those of the engine that takes its place
+                raise PluginError("it cannot be used, so there is nothing to measure.", plugin=str(engine)) from why
 
     def _heard(self, event: Event) -> None:
         if isinstance(event, PrefixMoved) and not self._folded_here():
@@ -315,6 +330,10 @@ class _Replay:
         self.done.costs.compactions_usd += event.cost_usd or 0.0
         if event.status == "refused":
             self.watch.refused(event.reason)
+        elif event.status == "fallback":
+            self.watch.replaced(event.reason)
+        elif event.status == "folded" and event.reason.startswith(_MENDED):
+            self.watch.mended(event.reason)
         if event.folded and self._session and not self.is_baseline:
             self.watch.folded(self._session.window, self._at)
 

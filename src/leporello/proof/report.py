@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment
 
@@ -17,6 +17,13 @@ if TYPE_CHECKING:
 
 _MOST_POINTS = 600
 _MEASURES = ("present", "in_context", "together")
+PAID: Final = {
+    "read": ("cache read",),
+    "written": ("cache write, 5 minutes", "cache write, 1 hour"),
+    "input": ("input",),
+    "output": ("output",),
+    "compactions": ("compactions",),
+}
 _OUTCOMES = ("retained", "by_cue", "by_value", "lost")
 _TEMPLATE = Path(__file__).with_name("report.html")
 
@@ -38,6 +45,7 @@ def page(figures: Figures) -> str:
         probe_charts=_probes(engines),
         data=json.dumps(told, ensure_ascii=False).replace("</", "<\\/"),
         short=charts.short,
+        colours=charts.COLOURS,
     )
 
 
@@ -64,15 +72,23 @@ def _folds(run: Run) -> list[tuple[float, float]]:
 
 
 def _costs(engines: dict[str, Any]) -> str:
-    rows = []
-    for name, one in engines.items():
-        if one["requests"]:
-            dollars = one["cost_usd"]
-            over = " (does not fit)" if one["overflows"] else ""
-            told = "price not known" if dollars is None else f"${dollars:.2f}{over}"
-            rows.append(charts.ChartRow(name=name, bars=[charts.Bar(value=dollars, told=told)]))
-    most = max((row.bars[0].value or 0 for row in rows), default=1)
-    return charts.bars(rows, most=most, label="cost by engine")
+    """Return the chart of dollars, each bar by what was paid for."""
+    driven = {name: one for name, one in engines.items() if one["requests"]}
+    rows = [
+        (name, [(mark, sum(one["dollars"].get(kind, 0.0) for kind in kinds)) for mark, kinds in PAID.items()])
+        for name, one in driven.items()
+    ]
+    most = max((one["cost_usd"] or 0 for one in driven.values()), default=0)
+    return charts.stacks(rows, label="cost by engine", most=most, tell=lambda name, _: _price_told(name, engines))
+
+
+def _price_told(name: str, engines: dict[str, Any]) -> str:
+    """Write the dollars of an engine, and how they compare with no management."""
+    one, none = engines[name], engines.get("none", {}).get("cost_usd")
+    if one["cost_usd"] is None:
+        return "price not known"
+    beside = "" if name == "none" or not none else f" = {one['cost_usd'] / none:.2f} × none"
+    return f"${one['cost_usd']:,.2f}{' (does not fit)' if one['overflows'] else beside}"
 
 
 def _needed(engines: dict[str, Any]) -> str:
@@ -101,7 +117,7 @@ def _probes(engines: dict[str, Any]) -> list[tuple[str, str]]:
     return found
 
 
-def _parts(outcomes: dict[str, int]) -> list[tuple[str, int]]:
+def _parts(outcomes: dict[str, int]) -> list[tuple[str, float]]:
     """Return the best outcome of each probe, counted."""
     found = outcomes["asked"] - outcomes["lost"]
     cue = outcomes["by_cue"]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.errors import MessageError
 from leporello.messages import Message, from_anthropic, role_of
+from leporello.transcripts.model import as_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -59,7 +60,8 @@ def has_blocks(messages: Iterable[Any]) -> bool:
 
 def _is_blocks(message: Any) -> bool:
     content = message.get("content") if isinstance(message, dict) else None
-    return isinstance(content, list) and any(isinstance(part, dict) and part.get("type") in _BLOCKS for part in content)
+    parts = content if isinstance(content, list) else []
+    return any(isinstance(part, dict) and as_text(part.get("type")) in _BLOCKS for part in parts)
 
 
 def _assistant(fields: Message, blocks: list[Any]) -> Message:

@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from leporello.messages import Message, role_of
-from leporello.transcripts.model import Skipped, Transcript, timed
+from leporello.transcripts.model import Skipped, Transcript, as_text, timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -40,6 +40,7 @@ def read(values: Iterable[Record], path: Path, on_skip: OnSkip) -> Iterator[Tran
 
 def _branch(mapping: dict[str, Any], newest: Any) -> list[dict[str, Any]]:
     """Return the messages from the root to the newest node; without one, to the last node that has no children."""
+    newest = as_text(newest)
     if newest not in mapping:
         leaves = [id_ for id_, node in mapping.items() if isinstance(node, dict) and not node.get("children")]
         newest = leaves[-1] if leaves else None
@@ -50,14 +51,14 @@ def _branch(mapping: dict[str, Any], newest: Any) -> list[dict[str, Any]]:
         message = mapping[newest].get("message")
         if isinstance(message, dict):
             branch.append(message)
-        newest = mapping[newest].get("parent")
+        newest = as_text(mapping[newest].get("parent"))
     return branch[::-1]
 
 
 def _take(messages: list[Message], said: dict[str, Any]) -> None:
     author = said.get("author")
     author = author if isinstance(author, dict) else {}
-    role, text = author.get("role"), _text(said.get("content"))
+    role, text = as_text(author.get("role")), _text(said.get("content"))
     if role not in _ROLES or not text.strip():
         return
     recipient = said.get("recipient") or "all"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from leporello.messages import text_of
 from leporello.transcripts.blocks import Joined
-from leporello.transcripts.model import RecordedCompaction, Skipped, Transcript, timed
+from leporello.transcripts.model import RecordedCompaction, Skipped, Transcript, as_count, as_text, timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -53,10 +53,10 @@ def read(values: Iterable[Record], path: Path, on_skip: OnSkip) -> Iterator[Tran
         if not isinstance(value, dict):
             on_skip(Skipped(file=str(path), line=number, reason="not a record"))
             continue
-        if (uuid := value.get("uuid")) and uuid in seen:
+        if (uuid := as_text(value.get("uuid"))) in seen:
             continue
         if uuid:
-            seen.add(str(uuid))
+            seen.add(uuid)
         agent = str(value.get("agentId") or "side") if value.get("isSidechain") else ""
         logs.setdefault(agent, _Log()).take(value)
     session = next((log.session for log in logs.values() if log.session), "")
@@ -78,12 +78,12 @@ class _Log:
         self.meta: dict[str, Any] = {}
 
     def take(self, record: dict[str, Any]) -> None:
-        kind, message = record.get("type"), record.get("message")
+        kind, message = as_text(record.get("type")), record.get("message")
         self.session = self.session or str(record.get("sessionId") or "")
         if record.get("subtype") == "compact_boundary":
             data = record.get("compactMetadata")
             data = data if isinstance(data, dict) else {}
-            self._compacted(tokens=int(data.get("preTokens") or 0), trigger=str(data.get("trigger") or ""))
+            self._compacted(tokens=as_count(data.get("preTokens")), trigger=str(data.get("trigger") or ""))
         elif kind not in _KINDS or not isinstance(message, dict) or record.get("isApiErrorMessage"):
             return
         elif record.get("isCompactSummary"):

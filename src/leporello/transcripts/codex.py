@@ -6,7 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from leporello.messages import Message, role_of
-from leporello.transcripts.model import RecordedCompaction, Skipped, Transcript, timed
+from leporello.transcripts.model import RecordedCompaction, Skipped, Transcript, as_text, timed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ _OUTPUTS = frozenset({"function_call_output", "custom_tool_call_output", "local_
 
 def knows(value: Any) -> bool:
     """Tell whether a value is a record of such a log."""
-    return isinstance(value, dict) and value.get("type") in _TYPES and isinstance(value.get("payload"), dict)
+    return isinstance(value, dict) and as_text(value.get("type")) in _TYPES and isinstance(value.get("payload"), dict)
 
 
 def read(values: Iterable[Record], path: Path, on_skip: OnSkip) -> Iterator[Transcript]:
@@ -62,7 +62,7 @@ def _instructions(payload: dict[str, Any]) -> list[Message]:
 
 
 def _take(messages: list[Message], item: dict[str, Any], time: Any) -> None:
-    kind = item.get("type")
+    kind = as_text(item.get("type"))
     if kind == "message":
         _said(messages, timed({"role": str(item.get("role")), "content": _text(item.get("content"))}, time))
     elif kind in _CALLS:

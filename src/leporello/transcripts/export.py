@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from leporello.transcripts.model import Skipped, Transcript
@@ -40,13 +41,18 @@ def read(values: Iterable[Record], path: Path, on_skip: OnSkip) -> Iterator[Tran
 def _transcript(head: dict[str, Any], rows: list[dict[str, Any]], path: Path) -> Transcript:
     systems = [row for row in rows if row.get("system")]
     said = [row for row in rows if not row.get("system") and not row.get("superseded")]
-    said.sort(key=lambda row: row.get("place") or row.get("seq") or 0)
+    said.sort(key=_place)
     return Transcript(
         name=str(head.get("conversation") or path.stem),
         format="leporello",
         messages=[_message(row) for row in (*systems[-1:], *said)],
         meta=head.get("meta") if isinstance(head.get("meta"), dict) else {},  # type: ignore[arg-type]
     )
+
+
+def _place(row: dict[str, Any]) -> float:
+    places = (row.get("place"), row.get("seq"))
+    return next((float(one) for one in places if isinstance(one, (int, float)) and abs(one) < inf), 0.0)
 
 
 def _message(row: dict[str, Any]) -> Message:

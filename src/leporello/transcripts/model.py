@@ -81,6 +81,16 @@ def seconds(time: Any) -> float | None:
 _MILLISECONDS = 100_000_000_000  # as seconds, a year after 5000
 
 
+def as_text(value: Any) -> str:
+    """Return what names a kind, a role or an id; "" for what is no text, as a strange file may have anything there."""
+    return value if isinstance(value, str) else ""
+
+
+def as_count(value: Any) -> int:
+    """Return a count; 0 for what is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value < _MILLISECONDS else 0
+
+
 def timed(message: Message, time: Any) -> Message:
     """Return a message with its time; as it is when there is none."""
     return {**message, "timestamp": time} if seconds(time) is not None else message

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
-from itertools import chain
+from collections import Counter
+from dataclasses import replace
+from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from leporello.errors import TranscriptError
+from leporello.messages import role_of
+from leporello.messages.types import ROLES
 from leporello.transcripts import chat, chatgpt, claude_code, codex, database, export
 from leporello.transcripts.model import OnSkip, Skipped
 from leporello.transcripts.records import Record, records
@@ -16,6 +21,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Iterable, Iterator
 
+    from leporello.messages import Message
     from leporello.transcripts.model import Transcript
 
 _log = logging.getLogger("leporello")
@@ -69,13 +75,13 @@ def _file(path: Path, on_skip: OnSkip) -> Iterator[Transcript]:
     values = records(path, told)
     first, reader = _recognised(values, path, skipped)
     found = False
-    for transcript in reader.read(chain(first, values), path, told):
+    for transcript in _usable(reader.read(chain(first, values), path, told), path, told):
         found = found or bool(transcript.messages)
         yield transcript
     if not found:
         raise TranscriptError(f"no conversation could be read{_because(skipped)}.", file=path, hint=_EXPECTED)
     for log in claude_code.subagent_logs(path) if reader is claude_code else ():
-        yield from claude_code.read(records(log, told), log, told)
+        yield from _usable(claude_code.read(records(log, told), log, told), log, told)
 
 
 def _recognised(values: Iterator[Record], path: Path, skipped: list[Skipped]) -> tuple[list[Record], Any]:
@@ -89,6 +95,35 @@ def _recognised(values: Iterator[Record], path: Path, skipped: list[Skipped]) ->
         if len(seen) == _LOOKED_AT:
             break
     raise TranscriptError(f"no known format{_because(skipped)}.", file=path, hint=_EXPECTED)
+
+
+def _usable(transcripts: Iterable[Transcript], path: Path, on_skip: OnSkip) -> Iterator[Transcript]:
+    """Yield the conversations without messages that no host takes, telling how many there are and why."""
+    for transcript in transcripts:
+        problems = [_problem(message) for message in transcript.messages]
+        for problem, count in Counter(filter(None, problems)).items():
+            told = f"{count} message{'s' * (count > 1)} of {transcript.name}: {problem}"
+            on_skip(Skipped(file=str(path), line=0, reason=told))
+        if not any(problems):
+            yield transcript
+            continue
+        left = list(accumulate((not problem for problem in problems), initial=0))
+        yield replace(
+            transcript,
+            messages=[one for one, problem in zip(transcript.messages, problems, strict=True) if not problem],
+            compactions=tuple(replace(one, at=left[min(one.at, len(problems))]) for one in transcript.compactions),
+        )
+
+
+def _problem(message: Message) -> str:
+    role = role_of(message)
+    if role not in ROLES:
+        return f"{role!r} is no role"
+    try:
+        json.dumps(message, allow_nan=False)
+    except (TypeError, ValueError):
+        return "it holds a number that is not finite"
+    return ""
 
 
 def _because(skipped: Iterable[Skipped]) -> str:
