@@ -129,7 +129,7 @@ class TestNamesOfNoFile:
     ]
 
     def test_names_beside_the_same_words_share_a_line(self) -> None:
-        assert listed(self.SAID).splitlines()[1:] == ["- HAT013, HAT009 (flight, houston, leaves)"]
+        assert listed(self.SAID).splitlines()[1:] == ["- HAT013, HAT009 (houston, leaves, flight)"]
 
     def test_each_of_them_is_known_at_the_next_fold(self) -> None:
         again = listed([], earlier=listed(self.SAID))
