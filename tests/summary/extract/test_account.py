@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from leporello.messages import tool_calls_of
-from leporello.redact import PRINTED, redact_messages
+from leporello.redact import ABOUT, PRINTED, redact_messages
 from leporello.summary.artifacts import files, values
-from leporello.summary.extract import context, extract_summary, progress, story, wording
+from leporello.summary.artifacts.reading import read_turns
+from leporello.summary.extract import context, extract_summary, progress, salient_names, story, wording
+from leporello.summary.extract.salient_names import Names
 from leporello.summary.template import Sections, parse
 
 Messages = list[dict[str, Any]]
 ASKED = "The nightly import crashes. Find out why and fix it."
 FOUND = "The manifests come as Windows-1252; the reader assumes UTF-8."
-NOTHING = re.compile(r"(?!)")
+NOTHING = re.compile(r"((?!))")
 
 
 def user(text: str) -> dict[str, Any]:
@@ -162,3 +164,46 @@ class TestNames:
 
     def test_more_of_one_kind_is_a_word(self) -> None:
         assert "UUIDs" not in str(told([user("Compare the UUIDs and the HEADs of both branches.")]).critical)
+
+    def test_say_nothing_with_their_own_words(self) -> None:
+        names = Names(list(read_turns(redact_messages([user("Run ~/tasks/lint/gofmt, lint and gofmt again.")]))))
+        assert names.beside("~/tasks/lint/gofmt") == []
+
+    def test_of_a_patch_are_those_of_the_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        patch = (
+            "diff --git a/src/app/bill.py b/src/app/bill.py\nindex 7012e98b..8f6e8f5e 100644\n--- a/src/app/bill.py\n"
+        )
+        patch += "+++ b/src/app/bill.py\n@@ -1 +1 @@\n-total = sum_rows(rows)\n+total = add_rows(rows)"
+        messages = [user("What changed?"), *used("", "shell", {"command": "git diff"}, patch)]
+        names = Names(list(read_turns(redact_messages(messages))))
+        assert set(names.ranked()) == {"src/app/bill.py", "sum_rows", "add_rows"}
+        assert names.home("add_rows") == "src/app/bill.py"
+        monkeypatch.setattr(salient_names, "_PATCH_HEADER", NOTHING)  # defect
+        names = Names(list(read_turns(redact_messages(messages))))
+        assert {"a/src/app/bill.py", "7012e98b..8f6e8f5e"} <= set(names.ranked())
+
+
+class TestFiles:
+    def test_a_part_of_an_output_says_which_file_was_read(self) -> None:
+        part = {"role": "tool", "tool_call_id": "c9", "content": "plain words\n" * 90, ABOUT: "src/reader.py"}
+        assert told([part]).done == ("read a part of src/reader.py",)
+
+    def test_stand_once_however_they_were_named(self) -> None:
+        files_ = told([user("Look at src/app/reader.py, I mean reader.py and app/reader.py.")]).files
+        assert [line.split(" ")[0] for line in files_] == ["src/app/reader.py"]
+
+    def test_a_line_beside_a_hit_of_grep_is_in_its_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        hits = "src/phase_test.go-577-// loads the phase\nsrc/phase_test.go-578-func TestPhase(t)"
+        messages = [user("Look."), *used("", "grep", {"pattern": "phase"}, hits)]
+        assert [line.split(" ")[0] for line in told(messages).files] == ["src/phase_test.go"]
+        monkeypatch.setattr(files, "GREP_LINE", NOTHING)  # defect
+        assert any("578" in line for line in told(messages).files)
+
+
+@pytest.mark.parametrize(
+    "kind", ["1F3FB", "RFC3339", "SHA-256", "L584-L601", "39b1652906f56f759ab7c42f774d7a34f487bd16"]
+)
+def test_what_only_stood_in_an_output_without_a_name_is_no_value(kind: str) -> None:
+    messages = [user("Look."), *used("", "shell", {"command": "x"}, f"printed {kind} there")]
+    assert not any(line.startswith(("ids:", "hashes:")) for line in told(messages).critical)
+    assert kind in str(told([user(f"It is {kind}, as the log says.")]).critical)

@@ -66,7 +66,7 @@ _SOURCE_EXTENSION = re.compile(
 _ROOT = re.compile(
     r"(?:~|/(?:home|usr|etc|var|tmp|opt|srv|mnt|root|Users|work|workspace|data|app|repo|private|proc|sys|boot))/|[A-Za-z]:\\"
 )
-GREP_LINE = re.compile(r"(\.[A-Za-z]{1,4})-\d+-?$")
+GREP_LINE = re.compile(r"(\.[A-Za-z]{1,4})-\d+(?:-.*)?$")
 """How grep writes the line beside a hit, behind the name of the file: "a.go-12-"."""
 _OPENS = {")": "(", "]": "["}
 _METHOD = re.compile(

@@ -30,6 +30,7 @@ _VALUES_PER_LINE = 8
 _VALUES_PER_NAME = 16
 _DULL_VALUE = re.compile(r"(?:.*: )?(?:[-$]?\d{1,2}|\d{1,2}\.\d|-?[\d.]+(?:px|r?em|ms|vh|vw|fr|deg))")
 _SPOKEN = 2
+_BARE = frozenset({"number", "id", "hash", "uuid"})  # in an output they say nothing without a name
 _ACTION_WORTH = {
     "written": 5,
     "created": 5,
@@ -101,6 +102,7 @@ def _files(artifacts: Artifacts, said: Collection[str]) -> list[FileTrace]:
     shorter = {ending for trace in acted for ending in endings(trace.text)}
     wanted = [trace for trace in acted if _worth(trace) >= _WORKED_ON or trace.text not in shorter]
     named = [trace for trace in artifacts.files if trace.text in said or trace.bulk <= _LISTING]
+    shorter.update(ending for trace in named for ending in endings(trace.text) if ending != trace.text)
     wanted += [trace for trace in named if not trace.actions and trace.text not in shorter]
     return sorted(wanted, key=_file_worth)[-_MOST_FILES:]
 
@@ -116,7 +118,8 @@ def _values(artifacts: Artifacts, budget_tokens: int) -> list[ValueTrace]:
         if _told(trace)
         or not (
             _DULL_VALUE.fullmatch(trace.text)
-            or (trace.kind == "number" and (not trace.rank or trace.text in said))
+            or (trace.kind == "number" and trace.text in said)
+            or (trace.kind in _BARE and not trace.rank and ": " not in trace.text)
             or (not trace.rank and trace.siblings > _MOST_SIBLINGS)
         )
     ]

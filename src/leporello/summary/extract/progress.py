@@ -71,6 +71,7 @@ def _looked_at(story: Story, artifacts: Artifacts) -> list[str]:
         if any(action == "read" for action, _ in trace.actions)
     ]
     parts = [f"read {', '.join(dict.fromkeys(read[-_PER_LINE:]))}"] if read else []
+    parts += [f"read a part of {', '.join(story.read_in_part[-_PER_LINE:])}"] if story.read_in_part else []
     if story.searched:
         parts.append(f"searched for {', '.join(f'`{pattern}`' for pattern in story.searched[-_PER_LINE:])}")
     return ["; ".join(parts)] if parts else []

@@ -59,6 +59,9 @@ _DIRECTORY = re.compile(r"(?:\.{0,2}/)?[A-Za-z_.][\w.@+-]+(?:/[A-Za-z_.][\w.@+-]
 _WORD = re.compile(r"[^\W\d_]{4,30}")
 _SHORTEST = 4  # characters of a name, digits of a number
 _PATCH = ("+++ ", "*** ")  # how a patch names the file of the lines that follow
+_PATCH_HEADER = re.compile(
+    r"^(?:diff --git a/.*|index [0-9a-f]+\.\.[0-9a-f]+.*|--- a/.*)\n|(?<=^\+\+\+ )b/", re.MULTILINE
+)
 _OF_PATCH = ("+", "-", " ", "@")
 _KEYWORDS = """
     async await bool byte const default elif else export false func function import lambda none null package private
@@ -167,9 +170,10 @@ class Names:
 
     def _by_count(self, name: str) -> list[str]:
         found = self._beside.get(name, Counter())
-        near = self._distances(name)
+        near, own = self._distances(name), _words_of(name)
         return sorted(
-            found.keys() - {name}, key=lambda word: (word in self._tools, -found[word], near.get(word, _FAR), word)
+            found.keys() - {name} - own,
+            key=lambda word: (word in self._tools, -found[word], near.get(word, _FAR), word),
         )
 
     def _distances(self, name: str) -> dict[str, int]:
@@ -359,7 +363,7 @@ def _passages(turns: Iterable[ReadTurn]) -> Iterator[_Passage]:
             yield _Passage(turn.at, text[:_LONGEST], weight, files, call.name, bool(files) or weight == _SAID)
         for result in turn.results:
             files = (result.about,) if result.about else about.get(result.call_id, ())
-            text = result.text[: _LONGEST if files else _LONGEST_LISTING]
+            text = _PATCH_HEADER.sub("", result.text[: _LONGEST if files else _LONGEST_LISTING])
             is_log = result.is_printed or result.call_id in printing
             yield _Passage(turn.at, text, _READ, files, is_whole=bool(files), is_log=is_log)
 

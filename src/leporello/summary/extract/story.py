@@ -21,7 +21,8 @@ _TRIVIAL = re.compile(
 _THANKS = re.compile(r"(?:thank|谢谢|多谢).{0,60}|.{0,60}(?:thank you|谢谢).{0,40}", re.IGNORECASE | re.DOTALL)
 _ANNOUNCEMENT = re.compile(
     r"(?:(?:now|next|first|then|so|ok(?:ay)?|great|good|perfect)[,.!:]?\s+)*"
-    r"(?:let me|let's|i'll|i’ll|i will|i'm going to|i need to|让我|我(?:会|将|来)|接下来)\b"
+    r"(?:let me|let's|i'll|i’ll|i will|i'm going to|i need to|i (?:run|look|check|read|search|open)|让我|我(?:会|将|来)"
+    r"|接下来)\b"
     r"(?:[^.!?。！？\n]|\.(?=\w))*[.!?:。！？]*",
     re.IGNORECASE,
 )
@@ -60,6 +61,7 @@ class Story:
     exchanges: tuple[QuestionAnswer, ...] = ()
     last_words: tuple[tuple[str, bool], ...] = ()
     searched: tuple[str, ...] = ()
+    read_in_part: tuple[str, ...] = ()
     open_calls: tuple[ToolCall, ...] = ()
     tasks: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -81,11 +83,13 @@ def read_story(turns: Iterable[ReadTurn]) -> Story:
     request, answer, acted, index = "", "", False, 0
     words: list[tuple[str, ReadTurn]] = []
     searched: dict[str, None] = {}
+    in_part: dict[str, None] = {}
     open_calls: dict[str, ToolCall] = {}
     tasks: dict[str, tuple[str, ...]] = {}
     for turn in turns:
         for result in turn.results:
             open_calls.pop(result.call_id, None)
+            in_part.update({result.about: None} if result.about else {})
         text = turn.text.strip()
         if turn.role == "user" and text:
             if request or answer or acted:
@@ -106,6 +110,7 @@ def read_story(turns: Iterable[ReadTurn]) -> Story:
         exchanges=tuple(exchanges),
         last_words=tuple((text, _is_answered(turn, open_calls)) for text, turn in words[-3:]),
         searched=tuple(searched),
+        read_in_part=tuple(in_part),
         open_calls=tuple(open_calls.values()),
         tasks=tasks,
     )
