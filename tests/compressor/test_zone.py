@@ -123,7 +123,7 @@ def test_the_names_of_a_cleared_output_stand_in_the_line_of_its_file(monkeypatch
     summary = extract_summary(redact_messages(made.source), budget_tokens=2_000)
     assert "- src/part_10.py — load_tide_10, tide_table_10" in summary
 
-    monkeypatch.setattr(plan, "file_of", lambda _call: "")  # planted: a result does not know whose output it is
+    monkeypatch.setattr(plan, "marks_of", lambda _call: {})  # planted: a result does not know whose output it is
     summary = extract_summary(redact_messages(planned(400, messages).source), budget_tokens=2_000)
     assert "- src/part_10.py — load_tide_10, tide_table_10" not in summary
 

@@ -242,7 +242,7 @@ def test_a_result_knows_the_file_of_a_call_in_another_leaf() -> None:
     leaves = pack(parallel_reads(), 1_000)
     apart = [leaf for leaf in leaves if leaf[0].stored.role == "tool"]
     assert len(apart) > 2
-    assert {piece.about for leaf in apart for piece in leaf} == {"src/first.py", "src/second.py"}
+    assert {piece.about[ABOUT] for leaf in apart for piece in leaf} == {"src/first.py", "src/second.py"}
     assert [view[ABOUT] for view in views(apart[0])] == ["src/first.py"]
 
 
@@ -285,5 +285,5 @@ def test_what_a_long_call_holds_was_not_said() -> None:
 
 def test_a_secret_in_the_file_of_a_call_is_hidden() -> None:
     key = "sk-proj-" + "Ab3" * 12
-    piece = replace(pack(parallel_reads(), 1_000)[1][0], about=f"src/{key}.py")
+    piece = replace(pack(parallel_reads(), 1_000)[1][0], about={ABOUT: f"src/{key}.py"})
     assert key not in str(views([piece]))

@@ -16,8 +16,7 @@ from leporello.compressor.boundaries import Boundaries, find_boundaries
 from leporello.compressor.prune import prune
 from leporello.messages import Message, leading_systems, tool_calls_of, unread_start
 from leporello.messages.types import newest_of
-from leporello.redact import ABOUT
-from leporello.summary.artifacts.files import file_of
+from leporello.summary.artifacts.files import marks_of
 from leporello.summary.masking import zone_start
 from leporello.summary.payloads import shorten
 from leporello.summary.squeeze import PAYLOAD_LIMITS, squeeze, squeeze_unread
@@ -137,15 +136,15 @@ class _Planner:
         )
 
     def _with_files(self, folded: list[int]) -> list[Message]:
-        """Return messages for the summary; a result whose call stays in the window knows the file of the call."""
+        """Return messages for the summary; a result whose call stays in the window knows what the call did."""
         inside = set(folded)
         calls = [call for i, message in enumerate(self._messages) if i not in inside for call in tool_calls_of(message)]
-        files = {call.id: file for call in calls if call.id and (file := file_of(call))}
+        marks = {call.id: found for call in calls if call.id and (found := marks_of(call))}
         source = [self._messages[index] for index in folded]
-        about = [files.get(str(message.get("tool_call_id")), "") for message in source]
+        about = [marks.get(str(message.get("tool_call_id"))) for message in source]
         return [
-            cast("Message", {**message, ABOUT: file}) if file else message
-            for message, file in zip(source, about, strict=True)
+            cast("Message", {**message, **found}) if found else message
+            for message, found in zip(source, about, strict=True)
         ]
 
     def _squeezed(

@@ -7,7 +7,7 @@ covers nodes. All functions are pure.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from leporello.messages.fixed import CLEARED_OUTPUT
 from leporello.messages.types import THINKING_TYPES
 from leporello.redact import ABOUT, redact_messages, redact_part, secrets
 from leporello.store.records import Cover
-from leporello.summary.artifacts.files import file_of
+from leporello.summary.artifacts.files import file_of, marks_of
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ SMALL = 0.15  # of it: what has no leaf of its own
 class Piece:
     """A message, or the part `start:stop` of the text of a long one.
 
-    `secrets` are those of the whole text, if they were found already; `about` is the file of the call that a tool
-    result answers, if the call is in another leaf.
+    `secrets` are those of the whole text, if they were found already; `about` tells of the call that a tool result
+    answers, if the call is in another leaf: its file, and whether it ran a program.
     """
 
     stored: Stored
@@ -44,7 +44,7 @@ class Piece:
     start: int | None = None
     stop: int | None = None
     secrets: Sequence[Secret] | None = None
-    about: str = ""
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 def views(pieces: Sequence[Piece]) -> list[RedactedMessage]:
@@ -67,15 +67,14 @@ def _answered_elsewhere(piece: Piece, answered: Container[Any]) -> Iterator[Mess
 def _views(piece: Piece) -> Iterator[Mapping[str, Any]]:
     message: Mapping[str, Any] = piece.stored.message
     if piece.start is None:
-        yield {**message, ABOUT: piece.about} if piece.about else message
+        yield {**message, **piece.about} if piece.about else message
         return
     text, said = flat_text(message), len(flat_text({**message, "tool_calls": []}))
     stop = len(text) if piece.stop is None else piece.stop
     named = {key: message[key] for key in ("name", "timestamp", "tool_call_id") if isinstance(message.get(key), str)}
     if piece.start < said:
         part = redact_part(text, piece.start, min(stop, said), piece.secrets)
-        about = {ABOUT: piece.about} if piece.about else {}
-        yield {"role": piece.stored.role, "content": part, **named, **about}
+        yield {"role": piece.stored.role, "content": part, **named, **piece.about}
     if stop > said:
         handed = redact_part(text, max(piece.start, said), stop, piece.secrets)
         files = {file for call in tool_calls_of(message) if (file := file_of(call))}
@@ -150,11 +149,11 @@ def _large_group(pieces: list[Piece], leaf_tokens: int) -> list[list[Piece]]:
 
 
 def with_files(leaf: Sequence[Piece], turn: Sequence[Stored]) -> list[Piece]:
-    """Return a leaf whose tool results have `about`, the file of their call, if the call is elsewhere in the turn."""
+    """Return a leaf whose tool results have `about`, what their call did, if the call is elsewhere in the turn."""
     inside = {id(piece.stored) for piece in leaf}
     outside = [call for stored in turn if id(stored) not in inside for call in tool_calls_of(stored.message)]
-    files = {call.id: file_of(call) for call in outside if call.id}
-    return [replace(piece, about=files.get(str(piece.stored.message.get("tool_call_id")), "")) for piece in leaf]
+    about = {call.id: marks_of(call) for call in outside if call.id}
+    return [replace(piece, about=about.get(str(piece.stored.message.get("tool_call_id")), {})) for piece in leaf]
 
 
 def _parts(piece: Piece, leaf_tokens: int) -> list[Piece]:

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     Views: TypeAlias = list[RedactedMessage]
 
 LEAF_SHARE, CONDENSED_SHARE = 0.20, 0.40  # of the source
-READ_SHARE = 0.05  # of a leaf, for names that occur in outputs only: the list of names has the others, each once
 SMALLEST_TEXT = 48
 TELLING_TEXT = 160  # tokens that a leaf may always have, if that is at most half of its source
 SMALLEST_SOURCE = 2 * SMALLEST_TEXT  # up to here the messages are quoted
@@ -197,7 +196,7 @@ class NodeWriter:
             focus=self._focus,
             memory=self._memory,
             complete=True,
-            read_share=READ_SHARE,
+            names_listed=True,
         )
 
     def _pinned(self, text: str, messages: Views, budget: int) -> str:

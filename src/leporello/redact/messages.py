@@ -20,8 +20,12 @@ RedactedMessage = NewType("RedactedMessage", dict[str, Any])
 
 ABOUT = "about_file"
 """The key of a view of a tool result under which the file of its call stands, when the call is not there to be read."""
+PRINTED = "printed_by_program"
+"""The key that says that its call, which is not there, ran a program."""
 
-_READ = frozenset({"role", "name", "timestamp", "tool_call_id", "tool_call_ids", "content", "tool_calls", ABOUT})
+_READ = frozenset(
+    {"role", "name", "timestamp", "tool_call_id", "tool_call_ids", "content", "tool_calls", ABOUT, PRINTED}
+)
 _NAMES = ("name", "timestamp", ABOUT)
 _TEXT_PART = frozenset({"type", "text"})
 _MEDIA = IMAGE_TYPES | {"input_audio", "file"}

@@ -74,7 +74,7 @@ def extractive_text(request: SummaryRequest) -> Redacted:
         budget_tokens=request.budget_tokens,
         previous=request.previous,
         focus=request.focus,
-        read_share=request.read_share,
+        names_listed=request.names_listed,
     )
     return _harmless(text, request)
 
@@ -124,7 +124,8 @@ class _Work:
         """What no summary may change: files with what happened to them, names, values, and errors as they stood."""
         turns = list(read_turns(self._request.messages, self._older.stop if self._older else 0))
         artifacts = collect_turns(turns, self._older, decisions=False)
-        return exact_sections(turns, artifacts, self._request.budget_tokens, self._request.read_share)
+        budget, names_listed = self._request.budget_tokens, self._request.names_listed
+        return exact_sections(turns, artifacts, budget, names_listed=names_listed)
 
     def _with_earlier(self, found: Sections) -> Sections:
         """Return what is exact in the earlier summary, updated."""

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from leporello.llm.client import no_usage
 from leporello.redact import EMPTY
-from leporello.summary.extract.context import SAID_SHARE
 
 if TYPE_CHECKING:
     from leporello.engine import Usage
@@ -26,7 +25,8 @@ class SummaryRequest:
     `messages` are made of originals: a tool output that was cleared before it came here cannot be summarised.
     `previous` is the earlier summary that this one updates and replaces, `focus` the topic to keep in most detail,
     `memory` what the host's memory knows already. With `complete` the model reads long tool outputs to the last word
-    instead of a digest. `read_share` of the budget may go to names that only stood in outputs.
+    instead of a digest. With `names_listed` a list behind
+    the summary tells the names of no file, and those that only stood in outputs.
     """
 
     messages: Sequence[RedactedMessage]
@@ -35,7 +35,7 @@ class SummaryRequest:
     focus: Redacted = EMPTY
     memory: Redacted = EMPTY
     complete: bool = False
-    read_share: float = SAID_SHARE
+    names_listed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

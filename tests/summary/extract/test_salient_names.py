@@ -108,7 +108,7 @@ class TestWhatIsAName:
     def test_a_line_beside_a_hit_of_grep_is_its_file(self, monkeypatch: pytest.MonkeyPatch) -> None:
         hit = "src/app/billing.go-12-\ttotal := sumRows(rows)"
         assert salient_names.names_in(hit) == {"src/app/billing.go", "sumRows"}
-        monkeypatch.setattr(salient_names, "_GREP_LINE", re.compile("($^)"))  # defect: it takes the number along
+        monkeypatch.setattr(salient_names, "GREP_LINE", re.compile("($^)"))  # defect: it takes the number along
         assert "src/app/billing.go" not in salient_names.names_in(hit)
 
     def test_a_picture_on_a_page_is_none(self) -> None:
@@ -150,7 +150,19 @@ class TestFiles:
 class TestWords:
     def test_stand_beside_a_name_without_a_file(self) -> None:
         text = told([user("The ledger rounds badly: half_even is wrong.")])
-        assert "- half_even (badly, ledger, rounds)" in text.splitlines()
+        assert "- half_even (badly, wrong, rounds)" in text.splitlines()
+
+    def test_stand_beside_it_nearest_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        names = found([user("Although it was a dry day, berth B-17 was assigned twice yesterday.")])
+        assert names.beside("B-17") == ["berth", "assigned", "twice"]
+        monkeypatch.setattr(Names, "_distances", lambda *_: {})  # defect: by the alphabet
+        assert names.beside("B-17") == ["although", "assigned", "berth"]
+
+    def test_the_name_of_the_tool_is_the_last_choice(self) -> None:
+        names = found(used("deploy_site", {"target": "edge_node"}, "ok"))
+        assert names.beside("edge_node") == ["deploy", "site"]
+        names = found(used("deploy_site", {"target": "edge_node of Lisbon, behind glass"}, "ok"))
+        assert names.beside("edge_node") == ["lisbon", "behind", "glass"]
 
     def test_are_other_names_where_there_are_no_words(self) -> None:
         assert found([user("is_ancestor(main_commit)")]).beside("is_ancestor") == ["main_commit"]
@@ -272,7 +284,7 @@ def test_the_check_of_words_rejects_others(monkeypatch: pytest.MonkeyPatch) -> N
     ]
 
     def check(told: Callable[[list[Message]], str]) -> None:
-        assert "- half_even (badly, ledger, rounds)" in told(messages).splitlines()
+        assert "- half_even (badly, wrong, rounds)" in told(messages).splitlines()
 
     check(told)
     monkeypatch.setattr(Names, "beside", shuffled)
@@ -287,16 +299,16 @@ class TestWhereThereIsNoRoom:
         names, _ = found(messages).under(["a.py", "b.py"], MANY)
         assert {*names["a.py"], *names["b.py"]} == {f"helper_{n:03}" for n in range(MOST_PER_FILE + 5)}
 
-    def test_what_was_only_read_ends_before_what_was_said(self) -> None:
+    def test_what_was_only_read_can_be_left_out(self) -> None:
         messages = [user("See close_month and open_month."), *used("read_file", {"path": "a.py"}, READ)]
-        names, loose = found(messages).under(["a.py"], MANY, most_read=1)
+        names, loose = found(messages).under(["a.py"], MANY, read=False)
         assert sorted(loose) == ["close_month", "open_month"]
         assert not names.get("a.py")
 
 
 def test_a_file_that_was_only_named_stands_beside_words() -> None:
     text = told([user("The exporter writes ledger.json badly.")])
-    assert parse(text).files == ("ledger.json (badly, exporter, writes)",)
+    assert parse(text).files == ("ledger.json (badly, writes, exporter)",)
 
 
 def test_what_happened_to_a_file_replaces_the_words_beside_it() -> None:

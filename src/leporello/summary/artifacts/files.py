@@ -6,6 +6,7 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from leporello.redact import ABOUT, PRINTED
 from leporello.summary.artifacts.shell import file_actions
 from leporello.summary.artifacts.spots import whole_line
 
@@ -44,6 +45,7 @@ _PATCH_FILE = re.compile(
     r"|\+\+\+ (?:b/)?(?P<after>[^\s]{1,300})|--- (?:a/)?(?P<before>[^\s]{1,300})\n\+\+\+ /dev/null)",
     re.MULTILINE,
 )
+_LOOKS = frozenset({"read", "searched", "listed"})
 _PATCH_VERBS = {"Add": "created", "Update": "written", "Delete": "deleted"}
 _FRAME = re.compile(r'File "([^"\n<]{1,300})", line \d+')
 _MENTION = re.compile(
@@ -64,6 +66,8 @@ _SOURCE_EXTENSION = re.compile(
 _ROOT = re.compile(
     r"(?:~|/(?:home|usr|etc|var|tmp|opt|srv|mnt|root|Users|work|workspace|data|app|repo|private|proc|sys|boot))/|[A-Za-z]:\\"
 )
+GREP_LINE = re.compile(r"(\.[A-Za-z]{1,4})-\d+(?:-.*)?$")
+"""How grep writes the line beside a hit, behind the name of the file: "a.go-12-"."""
 _OPENS = {")": "(", "]": "["}
 _METHOD = re.compile(
     r"^[A-Z]\w*\.(?:diff|env|log|db|conf|patch|lock|r|c|h|pl|swift|go|sql|zip)$"
@@ -92,6 +96,25 @@ def file_of(call: ToolCall) -> str:
     """Return the one file that a call is about; "" when it is about none, or several."""
     paths = {path for _, given in call_actions(call) if (path := clean(given))}
     return paths.pop() if len(paths) == 1 else ""
+
+
+def marks_of(call: ToolCall) -> dict[str, Any]:
+    """Return what a view of a result says about its call when the call is not there: its file, whether it ran."""
+    file = file_of(call)
+    return {**({ABOUT: file} if file else {}), **({PRINTED: True} if runs(call) else {})}
+
+
+def runs(call: ToolCall) -> bool:
+    """Tell whether a call runs a program."""
+    return any(action == "run" for action, _ in call_actions(call))
+
+
+def telling_arguments(call: ToolCall) -> dict[str, Any]:
+    """Return the arguments of a call without the numbers that say which part of a file to show."""
+    actions = {action for action, _ in call_actions(call)}
+    if command_of(call) or not actions or not actions <= _LOOKS:
+        return call.arguments
+    return {key: value for key, value in call.arguments.items() if not isinstance(value, (int, float))}
 
 
 def command_of(call: ToolCall) -> str:
@@ -133,8 +156,8 @@ def mentions(words: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _trimmed(path: str) -> str:
-    """Return a path without the punctuation behind it; a bracket that was opened inside it belongs to it."""
-    path = path.rstrip(".-+([")
+    """Return a path without what stands behind it; a bracket that was opened inside it belongs to it."""
+    path = GREP_LINE.sub(r"\1", path).rstrip(".-+([")
     while path.endswith((")", "]")) and path.count(_OPENS[path[-1]]) < path.count(path[-1]):
         path = path[:-1].rstrip(".-+([")
     return path

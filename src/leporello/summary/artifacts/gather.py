@@ -149,8 +149,9 @@ class _Gathering:
 
     def _read_arguments(self, call: ToolCall, index: int) -> None:
         """Read what was handed to a tool; the long texts among it, such as a file to write, are read like outputs."""
-        short = {key: value for key, value in call.arguments.items() if not _is_long(value)}
-        long = {key: value for key, value in call.arguments.items() if _is_long(value)}
+        told = files.telling_arguments(call)
+        short = {key: value for key, value in told.items() if not _is_long(value)}
+        long = {key: value for key, value in told.items() if _is_long(value)}
         if short or not long:
             self._read(Passage(at=index, rank=HANDED_OVER, role="", text=lines_of(short) or call.raw))
         if long:

@@ -25,8 +25,8 @@ _VALUE = re.compile(
     | (?P<ticket>[A-Z][A-Z0-9]{1,9}-\d{1,8}\b)
     | (?P<hash>(?=[0-9a-f]{0,38}[a-f])(?=[0-9a-f]{0,38}\d)(?:[0-9a-f]{64}|[0-9a-f]{40}|[0-9a-f]{32}|[0-9a-f]{7,12})\b)
     | (?P<code>(?=[A-Z]{0,11}\d)(?=\d{0,11}[A-Z])[A-Z0-9]{5,12}\b)
-    | (?P<id>[A-Za-z][A-Za-z0-9]{0,30}(?:[-_][A-Za-z0-9]{1,40}){0,7}[-_](?:\d{3,20}|[A-Za-z]{0,6}\d[A-Za-z0-9]{2,20})
-        (?:[-_][A-Za-z0-9]{1,40}){0,7}\b)
+    | (?P<id>(?<!\w\.)[A-Za-z][A-Za-z0-9]{0,30}(?:[-_][A-Za-z0-9]{1,40}){0,7}
+        [-_](?:\d{3,20}|[A-Za-z]{0,6}\d[A-Za-z0-9]{2,20})(?:[-_][A-Za-z0-9]{1,40}){0,7}\b)
     | (?<![.,:/-])(?P<number>\#?\d{1,3}(?:,\d{3}){1,5}(?:\.\d{1,6})?(?![\w/-])|\#?\d{4,18}(?:\.\d{1,8})?(?![\w/-])
         |\d{1,9}\.\d{1,8}%?(?![\w/.-]))
     )""",
@@ -41,6 +41,9 @@ _NAME_BEFORE = re.compile(r"(?:(?<![A-Za-z0-9_.-])[A-Za-z_][\w.-]{1,40}|[\u3400-
 _BETWEEN = " \"'`*])"
 _DULL_NAMES = frozenset(
     {"line", "lines", "col", "column", "lineno", "index", "length", "step", "width", "height", "size"}
+)
+_OF_THE_RUN = re.compile(
+    r"(?:duration|elapsed)(?:_?ms|_?seconds)?|(?:total|input|output|prompt|completion|cache_\w+)_tokens"
 )
 _TYPES = frozenset({
     "int", "float", "str", "bool", "number", "string", "Decimal", "double", "long",
@@ -88,7 +91,9 @@ def pairs_at(text: str) -> Iterator[tuple[int, str]]:
 def _name_at_end(words: str) -> str:
     """Return the name that words end with, or ""; the same few names stand before most numbers."""
     name = _NAME_BEFORE.search(words)
-    return name[0] if name and name[0].lower() not in _DULL_NAMES and not _FILE_NAME.search(name[0]) else ""
+    if not name or name[0].lower() in _DULL_NAMES or _OF_THE_RUN.fullmatch(name[0].lower()):
+        return ""
+    return "" if _FILE_NAME.search(name[0]) else name[0]
 
 
 def spoken_numbers(text: str) -> Iterator[str]:

@@ -30,6 +30,7 @@ _VALUES_PER_LINE = 8
 _VALUES_PER_NAME = 16
 _DULL_VALUE = re.compile(r"(?:.*: )?(?:[-$]?\d{1,2}|\d{1,2}\.\d|-?[\d.]+(?:px|r?em|ms|vh|vw|fr|deg))")
 _SPOKEN = 2
+_BARE = frozenset({"number", "id", "hash", "uuid"})  # in an output they say nothing without a name
 _ACTION_WORTH = {
     "written": 5,
     "created": 5,
@@ -53,19 +54,23 @@ _NAMED = re.compile(r"(?P<name>[^:=\"]{1,44}): (?P<value>\S.*)")
 
 
 def exact_sections(
-    turns: Sequence[ReadTurn], artifacts: Artifacts, budget_tokens: int, read_share: float = SAID_SHARE
+    turns: Sequence[ReadTurn], artifacts: Artifacts, budget_tokens: int, *, names_listed: bool = False
 ) -> Sections:
     """Write files, names, values and errors, of each the least important first; nothing is told twice.
 
-    `read_share` of the budget is where names end that only stood in an output.
+    With `names_listed` names of no file are left out, and those that only stood in an output: a list tells them.
     """
     names = Names(turns)
     files = _files(artifacts, names.said_paths)
     values = _values(artifacts, budget_tokens)
-    said, read = int(budget_tokens * SAID_SHARE), int(budget_tokens * min(SAID_SHARE, read_share))
-    of_files, others = names.under([trace.text for trace in files], said, read)
+    of_files, others = names.under(
+        [trace.text for trace in files], int(budget_tokens * SAID_SHARE), read=not names_listed
+    )
     spoken = {word for trace in values if _told(trace) for word in trace.text.split()}
-    named = {name: words for name in reversed(others) if name not in spoken and (words := names.beside(name))}
+    parted = (trace.text.rpartition(": ") for trace in values)
+    labels = {value: label for label, colon, value in parted if colon}
+    alone = () if names_listed else (name for name in reversed(others) if name not in spoken and name not in labels)
+    named = {name: words for name in alone if (words := names.beside(name)) and labels.get(words[-1]) != name}
     in_part = {result.about for turn in turns for result in turn.results if result.about and result.call_id}
     known = {*named, *(name for found in of_files.values() for name in found)}
     return Sections(
@@ -74,7 +79,7 @@ def exact_sections(
         ),
         critical=(
             *(name_line(name, words) for name, words in named.items()),
-            *_value_lines(trace for trace in values if trace.text not in known),
+            *_value_lines(_told_once(trace for trace in values if trace.text not in known)),
             *(_error_line(trace) for trace in artifacts.errors[-_MOST_ERRORS:]),
         ),
     )
@@ -97,6 +102,7 @@ def _files(artifacts: Artifacts, said: Collection[str]) -> list[FileTrace]:
     shorter = {ending for trace in acted for ending in endings(trace.text)}
     wanted = [trace for trace in acted if _worth(trace) >= _WORKED_ON or trace.text not in shorter]
     named = [trace for trace in artifacts.files if trace.text in said or trace.bulk <= _LISTING]
+    shorter.update(ending for trace in named for ending in endings(trace.text) if ending != trace.text)
     wanted += [trace for trace in named if not trace.actions and trace.text not in shorter]
     return sorted(wanted, key=_file_worth)[-_MOST_FILES:]
 
@@ -113,10 +119,20 @@ def _values(artifacts: Artifacts, budget_tokens: int) -> list[ValueTrace]:
         or not (
             _DULL_VALUE.fullmatch(trace.text)
             or (trace.kind == "number" and trace.text in said)
+            or (trace.kind in _BARE and not trace.rank and ": " not in trace.text)
             or (not trace.rank and trace.siblings > _MOST_SIBLINGS)
         )
     ]
     return sorted(worthy, key=lambda trace: (_value_worth(trace, total), trace.last, trace.text))[-most:]
+
+
+def _told_once(values: Iterable[ValueTrace]) -> list[ValueTrace]:
+    """Return the values without those that stand with another name, or in another value, already."""
+    found: dict[str, ValueTrace] = {}
+    for trace in reversed(list(values)):
+        found.setdefault(_name_and_value(trace)[1], trace)
+    told = "\n".join(found)
+    return [trace for value, trace in reversed(found.items()) if ":" in trace.text or told.count(value) == 1]
 
 
 def _value_lines(values: Iterable[ValueTrace]) -> list[str]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from leporello.summary.artifacts import call_text
 from leporello.summary.artifacts.spots import sentence_at
-from leporello.summary.extract.story import is_trivial
+from leporello.summary.extract.story import announces, is_trivial
 from leporello.summary.extract.wording import gist, one_line, quoted
 from leporello.summary.template.file_lines import times
 
@@ -20,15 +20,18 @@ if TYPE_CHECKING:
 
 _LOOKS = re.compile(
     r"(?:sudo )?(?:ls|cat|head|tail|less|grep|rg|find|pwd|cd|tree|wc|which|echo|env|whoami|ps|df|du|stat|file|sed -n"
-    r"|awk|sleep|git (?:status|log|diff|show|branch|remote|blame))\b"
+    r"|awk|sleep|git (?:status|log|diff|show|branch|remote|blame)"
+    r"|gh (?:api|(?:pr|issue|repo|run|release) (?:view|list|diff|checks|status)))\b"
     r"|(?:get|list|read|search|find|view|open|show|fetch|lookup|glob|grep|calculate|think|scroll|goto|todo|update_plan"
     r"|task_?(?:create|get|list|output|update))\w*\(",
     re.IGNORECASE,
 )
 _STATES = {"in_progress": "under way", "blocked": "blocked", "pending": "open", "done": "done"}
+_UNANSWERED = "the latest instruction of these turns was not answered yet"
+_BEGUN = "the latest instruction of these turns was begun, but not answered yet"
 _CHANGED = ("written", "created", "deleted", "moved")
 _PLAN = re.compile(
-    r"\b(?:next(?:,| step)|i'll|i will|let me|let's|now (?:i|let)|then i|we (?:need|should)|i need to|remaining"
+    r"\b(?:next(?:,| step)|i'll|i will|let me|let's|then i|we (?:need|should)|i need to|remaining"
     r"|todo|still (?:need|to))\b"
     r"|接下来|下一步|然后|我(?:会|将|来)|还需要|需要(?:先|再)",
     re.IGNORECASE,
@@ -43,32 +46,41 @@ _REQUEST, _ANSWER, _COMMAND = 90, 200, 120
 
 
 def done(story: Story, artifacts: Artifacts) -> list[str]:
-    """Say what was done, oldest first: answers, files changed, and what the telling commands reported."""
-    answered = [
-        exchange
-        for exchange in story.exchanges
-        if exchange.answer and exchange.request and not is_trivial(exchange.request)
-    ]
+    """Say what was done, oldest first: answers, files changed, and what the telling commands reported.
+
+    Where there is nothing of that, it says what was looked at.
+    """
+    answered = [exchange for exchange in story.exchanges if exchange.answer and not is_trivial(exchange.request)]
     telling = [trace for trace in artifacts.commands if trace.outcome != "unknown" and not _LOOKS.match(trace.text)]
     events = [(exchange.index, _answer(exchange)) for exchange in answered[-_EXCHANGES:]]
     events += [(trace.last, _report(trace)) for trace in telling[-_COMMANDS:]]
     told = [line for _, line in sorted(events, key=itemgetter(0))]
     changes = [change for trace in artifacts.files if (change := _change(trace))]
     changed = [f"changed {', '.join(changes[i : i + _PER_LINE])}" for i in range(0, len(changes), _PER_LINE)]
-    return [
-        *told[:-_AFTER_CHANGES],
-        *changed,
-        *told[-_AFTER_CHANGES:],
-        *([] if _is_work_left(story) else _task_list(story)),
+    tasks = [] if _is_work_left(story) else _task_list(story)
+    if not (told or changed or tasks):
+        return _looked_at(story, artifacts)
+    return [*told[:-_AFTER_CHANGES], *changed, *told[-_AFTER_CHANGES:], *tasks]
+
+
+def _looked_at(story: Story, artifacts: Artifacts) -> list[str]:
+    """Say which files were read and what was searched for, in one line."""
+    read = [
+        trace.text.rsplit("/", 1)[-1]
+        for trace in artifacts.files
+        if any(action == "read" for action, _ in trace.actions)
     ]
+    parts = [f"read {', '.join(dict.fromkeys(read[-_PER_LINE:]))}"] if read else []
+    parts += [f"read a part of {', '.join(story.read_in_part[-_PER_LINE:])}"] if story.read_in_part else []
+    if story.searched:
+        parts.append(f"searched for {', '.join(f'`{pattern}`' for pattern in story.searched[-_PER_LINE:])}")
+    return ["; ".join(parts)] if parts else []
 
 
 def in_progress(story: Story) -> list[str]:
     """Say what was under way when the turns ended."""
     lines = _task_list(story) if _is_work_left(story) else []
     lines += [f"called, no result yet: `{call_text(call)}`" for call in story.open_calls[-_STEPS:]]
-    if story.unanswered and story.exchanges[-1].acted:
-        lines.append(f"working on {quoted(story.unanswered, _ANSWER)}")
     return lines
 
 
@@ -82,17 +94,22 @@ def blocked(story: Story, artifacts: Artifacts) -> list[str]:
             succeeded.add(program)
         elif _is_stuck(trace) and program not in succeeded and len(lines) < _STUCK_COMMANDS:
             lines.append(_report(trace))
-    said = [sentence for text in story.last_words for sentence in _sentences(text, _STUCK)]
+    said = [sentence for text, _ in story.last_words for sentence in _sentences(text, _STUCK)]
     return [*reversed(lines), *said[-2:]]
 
 
 def next_steps(story: Story, artifacts: Artifacts) -> list[str]:
-    """Say what was planned: the latest plan, and a request that is not answered yet."""
+    """Say what was planned: the latest plan, without what was done at once, and a request that is not answered yet."""
     decided = {trace.text for trace in artifacts.decisions}
-    plans = [plan for text in story.last_words[-2:] for plan in _sentences(text, _PLAN) if plan not in decided]
+    plans = [
+        plan
+        for text, is_begun in story.last_words[-2:]
+        for plan in _sentences(text, _PLAN)
+        if plan not in decided and not (is_begun and announces(plan))
+    ]
     lines = [f"the assistant planned: {sentence}" for sentence in plans[-_STEPS:]]
     if story.unanswered:
-        lines.append(f"the newest request of these turns was not answered yet: {quoted(story.unanswered, _ANSWER)}")
+        lines.append(_BEGUN if story.exchanges[-1].acted else _UNANSWERED)
     return lines
 
 
@@ -107,8 +124,9 @@ def _is_work_left(story: Story) -> bool:
 
 
 def _answer(exchange: QuestionAnswer) -> str:
-    """Say what was asked and how the answer began, in one line."""
-    return f"{quoted(exchange.request, _REQUEST)} → {gist(exchange.answer, _ANSWER)}"
+    """Say what was asked and how the answer began, in one line; the request may stand in earlier turns."""
+    asked = f"{quoted(exchange.request, _REQUEST)} →" if exchange.request else "the assistant said:"
+    return f"{asked} {gist(exchange.answer, _ANSWER)}"
 
 
 def _report(trace: CommandTrace) -> str:
@@ -133,7 +151,11 @@ def _program(trace: CommandTrace) -> str:
 
 def _sentences(text: str, cue: re.Pattern[str]) -> Iterable[str]:
     found = (sentence_at(text, match.start()).strip(" -*#>`") for match in cue.finditer(text))
-    return list(dict.fromkeys(one_line(sentence, _ANSWER) for sentence in found if not sentence.endswith((":", "："))))
+    return list(
+        dict.fromkeys(
+            one_line(sentence.replace("**", ""), _ANSWER) for sentence in found if not sentence.endswith((":", "："))
+        )
+    )
 
 
 def _change(trace: FileTrace) -> str:

@@ -14,7 +14,15 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leporello.store.search.words import STOP_WORDS
-from leporello.summary.artifacts.files import call_actions, endings, file_of, is_path, patch_actions
+from leporello.summary.artifacts.files import (
+    GREP_LINE,
+    endings,
+    file_of,
+    is_path,
+    patch_actions,
+    runs,
+    telling_arguments,
+)
 from leporello.summary.artifacts.reading import NOTICE, lines_of
 from leporello.summary.template.shape import name_in_line
 
@@ -30,13 +38,13 @@ _RECENT = 4.0  # the weight of a name in the newest turn; in the oldest it is 1
 _SAID, _IN_BULK, _READ = 1.0, 0.1, 0.0  # a long text, pasted or written, names much besides what the work is about
 _LONGEST, _LONGEST_LISTING, _LONGEST_UNIT = 40_000, 8_000, 2_000
 _ENOUGH_WORDS = 2
+_FAR = _LONGEST_UNIT
 _NEAR = 16  # names on either side in a line: what stands further away stands beside nothing
 _MOST_TEXTS, _MOST_LINES = 3, 4  # the newest texts that hold a name, and lines of each, that tell what it is about
 _MOST_FILES, _MOST_NAMES = 5, 40  # in one unit; more of them are a listing, and nothing that belongs together
 
 _LONGEST_TOKEN, _LONGEST_HASH = 160, 64  # what is longer is no name but data
 _TOKEN = re.compile(r"https?://[^\s\"'`<>()\[\]{}]{3,160}|[\w./~@$#+-]{3,160}")
-_GREP_LINE = re.compile(r"(\.[A-Za-z]{1,4})-\d+-?$")  # how grep writes the line beside a hit: "a.go-12-"
 _PICTURE = re.compile(r"https?://\S+\.(?:gif|ico|jpe?g|png|svg|webp)")
 _NUMBER = re.compile(r"#?\$?\d[\d,.]*%?")
 _DULL = re.compile(
@@ -44,19 +52,22 @@ _DULL = re.compile(
 )
 _COUNTER = re.compile(r"[\d.,:TZ#$%+-]+")  # in outputs: numbers and dates
 _HASH = re.compile(r"(?=[a-f]*\d)[0-9a-f]{7,64}|[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")  # as a log prints them
-_HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}[a-z]")
+_HUMPS = re.compile(r"[a-z0-9][A-Z]|[A-Z]{2,}(?!s\b)[a-z]")  # "URLs" is a word
 _DOTTED = re.compile(r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+")
 _ADDRESS = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _DIRECTORY = re.compile(r"(?:\.{0,2}/)?[A-Za-z_.][\w.@+-]+(?:/[A-Za-z_.][\w.@+-]+){2,}")
 _WORD = re.compile(r"[^\W\d_]{4,30}")
 _SHORTEST = 4  # characters of a name, digits of a number
 _PATCH = ("+++ ", "*** ")  # how a patch names the file of the lines that follow
+_PATCH_HEADER = re.compile(
+    r"^(?:diff --git a/.*|index [0-9a-f]+\.\.[0-9a-f]+.*|--- a/.*)\n|(?<=^\+\+\+ )b/", re.MULTILINE
+)
 _OF_PATCH = ("+", "-", " ", "@")
 _KEYWORDS = """
     async await bool byte const default elif else export false func function import lambda none null package private
     public return self static string struct true void
 """
-_COURTESIES = "could done great know look maybe need needs please sure thanks want would"
+_COURTESIES = "could done great know look maybe need needs next please sure thanks want would"
 _COMMON = STOP_WORDS.union(_KEYWORDS.split(), _COURTESIES.split())
 
 
@@ -159,7 +170,22 @@ class Names:
 
     def _by_count(self, name: str) -> list[str]:
         found = self._beside.get(name, Counter())
-        return sorted(found.keys() - {name}, key=lambda word: (-found[word], word))
+        near, own = self._distances(name), _words_of(name)
+        return sorted(
+            found.keys() - {name} - own,
+            key=lambda word: (word in self._tools, -found[word], near.get(word, _FAR), word),
+        )
+
+    def _distances(self, name: str) -> dict[str, int]:
+        """Return how near to a name the words stand in its lines."""
+        near: dict[str, int] = {}
+        for text in self._texts.get(name, ()):
+            for line in _lines_with(text, name):
+                at = line.find(name)
+                for match in _WORD.finditer(line):
+                    word, gap = match[0].lower(), max(match.start() - at - len(name), at - match.end())
+                    near[word] = min(near.get(word, _FAR), gap)
+        return near
 
     def words_for(self, path: str, inside: Sequence[str]) -> list[str]:
         """Return words for a path whose line has these names and what happened to it: none beside two names.
@@ -204,12 +230,10 @@ class Names:
                 found.update(_words_of(line.replace(name, " ")))
         return sorted(found, key=lambda word: (-found[word], word))
 
-    def under(
-        self, files: Sequence[str], most: int, most_read: int | None = None
-    ) -> tuple[dict[str, list[str]], list[str]]:
+    def under(self, files: Sequence[str], most: int, *, read: bool = True) -> tuple[dict[str, list[str]], list[str]]:
         """Return the most salient names: those of each of these files, and those of none.
 
-        They take about `most` tokens; what was only read comes in while they take fewer than `most_read`.
+        They take about `most` tokens; without `read` what was only read is left out.
         """
         whole = _whole_paths(files)
         of_files: dict[str, list[str]] = defaultdict(list)
@@ -217,7 +241,7 @@ class Names:
         names = [name for name in self._said.keys() | self._read.keys() if not is_path(name)]
         tokens = 0
         for name in sorted(names, key=self._rank):
-            if tokens >= (most if name in self._said or most_read is None else most_read):
+            if tokens >= most or not (read or name in self._said):
                 break
             homes = self._homes(name, whole)
             home = next((path for path in homes if len(of_files[path]) < MOST_PER_FILE), "")
@@ -325,7 +349,7 @@ def _whole_paths(paths: Iterable[str]) -> dict[str, str]:
 def _passages(turns: Iterable[ReadTurn]) -> Iterator[_Passage]:
     """Yield what was said, handed to each call and answered by it."""
     about: dict[str, tuple[str, ...]] = {}
-    runs: set[str] = set()
+    printing: set[str] = set()
     for turn in turns:
         if turn.text:
             weight = _READ if turn.role == NOTICE else _weight(turn.text)
@@ -333,14 +357,15 @@ def _passages(turns: Iterable[ReadTurn]) -> Iterator[_Passage]:
         for call in turn.calls:
             files: tuple[str, ...] = (file,) if (file := file_of(call)) else ()
             about[call.id] = files if call.id else ()
-            runs.update([call.id] if any(action == "run" for action, _ in call_actions(call)) else [])
-            text = "\n".join(texts_in(call.arguments)) or call.raw
+            printing.update([call.id] if runs(call) else [])
+            text = "\n".join(texts_in(telling_arguments(call))) or call.raw
             weight = _weight(text)
             yield _Passage(turn.at, text[:_LONGEST], weight, files, call.name, bool(files) or weight == _SAID)
         for result in turn.results:
             files = (result.about,) if result.about else about.get(result.call_id, ())
-            text = result.text[: _LONGEST if files else _LONGEST_LISTING]
-            yield _Passage(turn.at, text, _READ, files, is_whole=bool(files), is_log=result.call_id in runs)
+            text = _PATCH_HEADER.sub("", result.text[: _LONGEST if files else _LONGEST_LISTING])
+            is_log = result.is_printed or result.call_id in printing
+            yield _Passage(turn.at, text, _READ, files, is_whole=bool(files), is_log=is_log)
 
 
 def _weight(text: str) -> float:
@@ -358,7 +383,7 @@ def texts_in(value: Any) -> Iterator[str]:
 
 def _name(token: str) -> str:
     """Return the name that a token holds, or ""."""
-    token = _GREP_LINE.sub(r"\1", token)
+    token = GREP_LINE.sub(r"\1", token)
     name = token.rstrip(".,;:-'\"/").removeprefix("./") if "/" in token else token.strip(".,;:-'\"@$#+~")
     is_data = len(token) >= _LONGEST_TOKEN or (len(name) > _LONGEST_HASH and name.isalnum())
     return name if not is_data and _is_name(name) else ""

@@ -19,6 +19,15 @@ _TRIVIAL = re.compile(
     re.IGNORECASE,
 )
 _THANKS = re.compile(r"(?:thank|谢谢|多谢).{0,60}|.{0,60}(?:thank you|谢谢).{0,40}", re.IGNORECASE | re.DOTALL)
+_ANNOUNCEMENT = re.compile(
+    r"(?:(?:now|next|first|then|so|ok(?:ay)?|great|good|perfect)[,.!:]?\s+)*"
+    r"(?:let me|let's|i'll|i’ll|i will|i'm going to|i need to|i (?:run|look|check|read|search|open)|让我|我(?:会|将|来)"
+    r"|接下来)\b"
+    r"(?:[^.!?。！？\n]|\.(?=\w))*[.!?:。！？]*",
+    re.IGNORECASE,
+)
+_PATTERN_KEYS = ("pattern", "query", "regex", "search", "q")
+_LONGEST_PATTERN = 60
 _TASK_KEYS = ("todos", "todo", "plan", "tasks", "items")
 _TASK_TEXT_KEYS = ("content", "step", "title", "text", "task", "description", "activeForm")
 _STATES = {
@@ -43,10 +52,16 @@ class QuestionAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class Story:
-    """A conversation as a sequence of exchanges; the first one has no request when the assistant began."""
+    """A conversation as a sequence of exchanges; the first one has no request when the assistant began.
+
+    A sentence that only announces the calls beside it is no answer. `last_words` are the last things that the assistant
+    said, each with whether the calls beside it were answered.
+    """
 
     exchanges: tuple[QuestionAnswer, ...] = ()
-    last_words: tuple[str, ...] = ()
+    last_words: tuple[tuple[str, bool], ...] = ()
+    searched: tuple[str, ...] = ()
+    read_in_part: tuple[str, ...] = ()
     open_calls: tuple[ToolCall, ...] = ()
     tasks: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -66,29 +81,55 @@ def read_story(turns: Iterable[ReadTurn]) -> Story:
     """Follow a conversation from its first turn to its last."""
     exchanges: list[QuestionAnswer] = []
     request, answer, acted, index = "", "", False, 0
-    words: list[str] = []
+    words: list[tuple[str, ReadTurn]] = []
+    searched: dict[str, None] = {}
+    in_part: dict[str, None] = {}
     open_calls: dict[str, ToolCall] = {}
     tasks: dict[str, tuple[str, ...]] = {}
     for turn in turns:
         for result in turn.results:
             open_calls.pop(result.call_id, None)
+            in_part.update({result.about: None} if result.about else {})
         text = turn.text.strip()
         if turn.role == "user" and text:
             if request or answer or acted:
                 exchanges.append(QuestionAnswer(request=request, index=index, answer=answer, acted=acted))
             request, answer, acted = text, "", False
         elif turn.role == "assistant" and text:
-            answer, index = text, turn.at
-            words.append(text)
+            if not (turn.calls and announces(text)):
+                answer, index = text, turn.at
+            words.append((text, turn))
         for position, call in enumerate(turn.calls):
             acted = True
             open_calls[call.id or f"{turn.at}.{position}"] = call
+            searched.update(dict.fromkeys(_patterns(call)))
             tasks = _tasks(call) or tasks
     if request or answer or acted:
         exchanges.append(QuestionAnswer(request=request, index=index, answer=answer, acted=acted))
     return Story(
-        exchanges=tuple(exchanges), last_words=tuple(words[-3:]), open_calls=tuple(open_calls.values()), tasks=tasks
+        exchanges=tuple(exchanges),
+        last_words=tuple((text, _is_answered(turn, open_calls)) for text, turn in words[-3:]),
+        searched=tuple(searched),
+        read_in_part=tuple(in_part),
+        open_calls=tuple(open_calls.values()),
+        tasks=tasks,
     )
+
+
+def announces(text: str) -> bool:
+    """Tell whether a text is one sentence that says what will be done now."""
+    return bool(_ANNOUNCEMENT.fullmatch(text))
+
+
+def _is_answered(turn: ReadTurn, open_calls: dict[str, ToolCall]) -> bool:
+    waiting = {id(call) for call in open_calls.values()}
+    return bool(turn.calls) and not any(id(call) in waiting for call in turn.calls)
+
+
+def _patterns(call: ToolCall) -> list[str]:
+    """Return what a call searches for."""
+    found = (call.arguments.get(key) for key in _PATTERN_KEYS)
+    return [one for one in found if isinstance(one, str) and one and "\n" not in one and len(one) <= _LONGEST_PATTERN]
 
 
 def is_trivial(request: str) -> bool:

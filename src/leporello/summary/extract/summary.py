@@ -48,29 +48,29 @@ def extract_summary(
     previous: str = "",
     focus: str = "",
     instructions: str = "",
-    read_share: float = context.SAID_SHARE,
+    names_listed: bool = False,
 ) -> Redacted:
     """Summarise messages without a model, in the template and within a token budget.
 
     `previous` is an earlier summary that this one updates and replaces. What speaks of `focus`, or of the words in
-    `instructions`, is kept longest; names that only stood in outputs take up to `read_share` of the budget. The result
-    is deterministic, holds no known secrets, and is "" when there is
-    nothing to tell.
+    `instructions`, is kept longest. With `names_listed` names of no file are left out, and those that only stood in
+    outputs. The result is deterministic, holds no known secrets, and is "" when there is nothing to tell.
     """
     turns = list(read_turns(messages))
     words = _focus_words(f"{focus} {instructions}")
-    new = _filled(turns, outline(messages), budget_tokens, words, read_share)
+    new = _filled(turns, outline(messages), budget_tokens, words, names_listed=names_listed)
     old = parse(previous)
     return redact(render(trim(_updated(old, new), budget_tokens, focus=words)))
 
 
 def _filled(
-    turns: Sequence[ReadTurn], older: Outline, budget: int, focus: Sequence[str], read_share: float
+    turns: Sequence[ReadTurn], older: Outline, budget: int, focus: Sequence[str], *, names_listed: bool
 ) -> Sections:
     """Fill the template from the turns alone; the oldest of very many are searched in outline."""
     story = read_story(turns)
     artifacts = collect_turns((turn for turn in turns if turn.at >= older.stop), older)
-    exact = context.exact_sections([turn for turn in turns if turn.at >= older.stop], artifacts, budget, read_share)
+    newest = [turn for turn in turns if turn.at >= older.stop]
+    exact = context.exact_sections(newest, artifacts, budget, names_listed=names_listed)
     blocked = progress.blocked(story, artifacts)
     filled = Sections(
         goal=tuple(_goal(story, budget)),

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
-_FIRST_SENTENCE = re.compile(r".{12,}?(?:[.!?](?=\s)|[。！？])", re.DOTALL)
+_FIRST_SENTENCE = re.compile(r".{12,}?(?:(?<!\s\d)[.!?](?=\s)|[。！？])", re.DOTALL)
 _MARKUP = re.compile(r"^[\s#>*\-•]+|\*\*|```\w*", re.MULTILINE)
 _FILLER = re.compile(
-    r"^(?:(?:great|perfect|excellent|sure|okay|ok|alright|good|now|certainly|of course|thank you|thanks)[,.!:]*\s+)+",
+    r"^(?:(?:(?:great|perfect|excellent|sure|okay|ok|alright|good|certainly|of course|thank you|thanks)"
+    r"(?:(?: [\w']+){0,2}[.!]+|,)|now)\s+)+",
     re.IGNORECASE,
 )
+"""An exclamation in front of what is said: "Great catch! You are right" begins with "You are right"."""
 
 
 def one_line(text: str, length: int) -> str:
