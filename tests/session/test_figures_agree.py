@@ -24,6 +24,7 @@ from leporello.proof.savings import savings_of
 from leporello.session.accounts import apportioned, totals
 from leporello.store import FOLD, open_store
 from leporello.view.conversations import cost_of
+from leporello.view.windows import window_now
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from leporello.events import Event
     from leporello.session import SessionUsage
     from leporello.store import Store
+    from leporello.view.windows import ShownWindow
 
 CONFIG = {"compression": {"threshold": 0.5}, "lcm": {"threshold": 0.5}}
 TOOL = {"type": "function", "function": {"name": "look", "description": "Look at a file.", "parameters": {}}}
@@ -113,6 +115,13 @@ def assert_stored_alike(store: Store, usage: SessionUsage, shown: dict[str, Any]
         assert shown[name] == getattr(spent, name) == getattr(saved, name), name
     assert shown["cost_usd"] == spent.cost_usd
     assert (spent.cost_usd or 0.0) == pytest.approx(saved.cost_usd) == pytest.approx(cost_of(store, info) or 0.0)
+    assert_the_page_shows_it(window_now(store, info), usage)
+
+
+def assert_the_page_shows_it(window: ShownWindow, usage: SessionUsage) -> None:
+    assert (window.tokens, len(window.entries)) == (usage.tokens, usage.messages)
+    assert list(window.parts().values()) == list(vars(usage.parts).values())
+    assert window.free == max(0, usage.context_length - usage.tokens)
 
 
 def assert_wrong_figures_are_noticed(store: Store, usage: SessionUsage, shown: dict[str, Any]) -> None:
@@ -125,6 +134,10 @@ def assert_wrong_figures_are_noticed(store: Store, usage: SessionUsage, shown: d
             assert_stored_alike(store, usage, shown | wrong)
     with pytest.raises(AssertionError):
         assert_stored_alike(store, replace(usage, conversation=spent), shown)
+    info = store.info("talk")
+    assert info is not None
+    with pytest.raises(AssertionError):
+        assert_the_page_shows_it(replace(window_now(store, info), counted=usage.tokens + 1), usage)
 
 
 def shown_by_command(file: Path) -> dict[str, Any]:
@@ -187,6 +200,73 @@ def test_the_figures_are_the_same_everywhere(
     assert (again.usage().tokens, again.usage().parts) == (usage.tokens, usage.parts)
     again.close()
     store.close()
+
+
+STEPS = ["say", "say", "again", "edit", "aside", "undo", "resume", "compress"]
+
+
+class Talk:
+    """A conversation that is forked, undone and resumed; `session` is on its head."""
+
+    def __init__(self, file: Path, engine: str, factor: float) -> None:
+        self.store = open_store(file)
+        self.session = opened(self.store, engine, [], model=True)
+        self.file = file
+        self._engine = engine
+        self._provider = Provider(factor)
+        self._number = 0
+
+    def do(self, step: str) -> None:
+        asked = self._newest("user")
+        if step == "say" or asked is None:
+            self._say(self.session)
+        elif step == "aside":
+            with self.session.fork(head=False) as aside:
+                self._say(aside)
+        elif step == "undo":
+            self.session.undo()
+        elif step == "compress":
+            self.session.compress()
+        elif step == "resume":
+            self.close()
+            self.store = open_store(self.file)
+            self.session = opened(self.store, self._engine, [], model=True)
+        elif step == "edit" or (answered := self._newest("assistant")) is None:
+            self.session = self.session.fork(before=asked)
+            self._say(self.session)
+        else:
+            self.session = self.session.fork(before=answered)
+            self.session.record(self._provider.answer(self.session, self._number))
+
+    def close(self) -> None:
+        self.session.close()
+        self.store.close()
+
+    def _say(self, session: Session) -> None:
+        self._number += 1
+        session.add({"role": "user", "content": SAYINGS[self._number % 3].replace("{}", str(self._number))})
+        session.record(self._provider.answer(session, self._number))
+
+    def _newest(self, role: str) -> str | None:
+        session = self.session
+        rows = session.store.messages(session.id, branch=session.branch, newest_first=True)
+        return next((row.id for row in rows if row.role == role), None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ["compressor", "lcm"])
+@settings(deadline=None, max_examples=8)
+@given(steps=st.lists(st.sampled_from(STEPS), min_size=2, max_size=14), factor=st.sampled_from([0.8, 1.0, 1.3]))
+def test_the_figures_are_the_same_on_every_branch(
+    tmp_path_factory: pytest.TempPathFactory, engine: str, steps: list[str], factor: float
+) -> None:
+    talk = Talk(tmp_path_factory.mktemp("branches") / "talk.db", engine, factor)
+    for step in ["say", *steps]:
+        talk.do(step)
+        usage = talk.session.usage()
+        assert_shown_alike(usage)
+        assert_stored_alike(talk.store, usage, shown_by_command(talk.file))
+    talk.close()
 
 
 def assert_a_fold_is_told_as_it_is(events: list[Any], before: SessionUsage) -> None:

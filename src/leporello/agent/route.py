@@ -88,9 +88,9 @@ def main_route(
     address = base_url or (config.model.base_url if provider in {None, config.model.provider} else None)
     who = route_of(name, provider or config.model.provider, address)
     if not address and who not in _ADDRESSES:
-        raise _without_address(config, name, who)
+        raise _without_address(config, name, who, given=provider)
     if address:
-        _check_address(config, address)
+        _check_address(config, address, given=base_url)
     keyed = _KEYED_AS.get(who, who)
     key = api_key(keyed, environ)
     if not key and not address:
@@ -111,7 +111,7 @@ def main_route(
     )
 
 
-def _without_address(config: Config, model: str, provider: str) -> ConfigError:
+def _without_address(config: Config, model: str, provider: str, *, given: str | None) -> ConfigError:
     """Say what a provider needs whose address is not known, or that there is none for the model."""
     known = ", ".join(sorted(_ADDRESSES))
     if not provider:
@@ -121,7 +121,8 @@ def _without_address(config: Config, model: str, provider: str) -> ConfigError:
         f"It needs the address of an OpenAI-compatible endpoint: set model.base_url, or give --base-url. "
         f"{_NEEDS.get(provider, '')}Providers with a known address: {known}."
     )
-    return _wrong(config, "provider", f"the address of the provider {provider!r} is not known here.", hint)
+    problem = f"the address of the provider {provider!r} is not known here."
+    return _wrong(config, "provider", problem, hint, given=given)
 
 
 def with_route(config: Config, route: MainRoute, context_length: int | None = None) -> Config:
@@ -136,7 +137,7 @@ def with_route(config: Config, route: MainRoute, context_length: int | None = No
     return config.model_copy(update={"model": config.model.model_copy(update=named)})
 
 
-def _check_address(config: Config, address: str) -> None:
+def _check_address(config: Config, address: str, *, given: str | None) -> None:
     """Refuse what cannot be an address before it is asked again and again."""
     try:
         parts = urlsplit(address)
@@ -145,7 +146,7 @@ def _check_address(config: Config, address: str) -> None:
         is_address = False
     if not is_address or _NO_ADDRESS.search(address):
         problem = f"{shown_address(address)!r} is not an address."
-        raise _wrong(config, "base_url", problem, "It looks like this: http://localhost:8000/v1")
+        raise _wrong(config, "base_url", problem, "It looks like this: http://localhost:8000/v1", given=given)
 
 
 def shown_address(address: str) -> str:
@@ -154,5 +155,8 @@ def shown_address(address: str) -> str:
     return f"{before.partition('://')[0]}://…@{rest}" if before else rest
 
 
-def _wrong(config: Config, key: str, problem: str, hint: str) -> ConfigError:
+def _wrong(config: Config, key: str, problem: str, hint: str, *, given: str | None = None) -> ConfigError:
+    """Return the error about a value: one that was given, and not configured, is named without a file."""
+    if given:
+        return ConfigError(problem, file=key, hint=hint)
     return ConfigError(problem, file=config.path, key=f"model.{key}", hint=hint)

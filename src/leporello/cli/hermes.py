@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leporello.cli.group import Group
+
 if TYPE_CHECKING:
     from leporello.adapters.hermes.engine import EngineName
     from leporello.adapters.hermes.install import HomeChanges
@@ -19,7 +21,7 @@ _home_option = click.option(
 _yes_option = click.option("--yes", is_flag=True, help="Really do it.")
 
 
-@click.group(name="hermes")
+@click.group(name="hermes", cls=Group)
 def command() -> None:
     """Use Leporello's engines inside of Hermes Agent.
 

@@ -6,6 +6,7 @@ extra).
 
 from __future__ import annotations
 
+import io
 import shutil
 import sys
 import textwrap
@@ -73,12 +74,15 @@ def commands() -> None:
 
     Folds a conversation so that it always fits the model's window, and unfolds every word again.
 
-    Example: leporello plugins list
+    To begin without a key: leporello demo, leporello chat --local, leporello serve --demo, leporello view --demo
     """
 
 
 def main() -> None:
     """Run the command line; a user's mistake is one line, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a locale without "→" gets "?"
     try:
         commands(prog_name="leporello")
     except LeporelloError as error:

@@ -83,9 +83,8 @@ def _serve_http(retrieval: Retrieval, port: int, pages: tuple[str, ...]) -> None
     try:
         listener = socket.create_server((_HOST, port))
     except OSError as error:
-        raise ConfigError(
-            f"{_HOST}:{port} cannot be served ({error.strerror}).", hint="Choose another --port."
-        ) from error
+        why = str(error.strerror).partition(" (while ")[0]  # the standard library adds the address
+        raise ConfigError(f"{why}.", file=f"{_HOST}:{port}", hint="--port 0 takes any free port.") from error
     with listener, suppress(KeyboardInterrupt):  # Ctrl-C is how it ends
         port = listener.getsockname()[1]
         app = create_app(retrieval, port, pages)

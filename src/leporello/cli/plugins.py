@@ -6,13 +6,17 @@ import json
 import os
 import sys
 import warnings
+from collections import Counter
 from dataclasses import asdict
+from importlib.util import find_spec
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from leporello.cli.format import counted, waiting
+from leporello.cli.group import Group
 from leporello.config import Config
 from leporello.config.edit import set_value
 from leporello.config.engines import BUILT_IN, MANIFEST
@@ -38,7 +42,7 @@ _file_option = click.option(
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
-@click.group(name="plugins", invoke_without_command=True)
+@click.group(name="plugins", cls=Group, invoke_without_command=True)
 @_file_option
 @click.pass_context
 def command(context: click.Context, path: Path | None) -> None:
@@ -106,14 +110,21 @@ def new(name: str, parent: Path | None, package: bool) -> None:
     if package:
         folder = new_engine_package(name, parent or Path())
         click.echo(f"{folder}: a package with an engine and its test")
-        steps = [f"pip install {folder if folder.is_absolute() else f'./{folder}'}", f"leporello plugins check {name}"]
+        path = quote(str(folder) if folder.is_absolute() else f"./{folder}")
+        steps = [f"pip install {path}", f"leporello plugins check {name}"]
     else:
+        before = [str(path) for path in Config.load().plugins.paths]
         if parent is None:
             home_folder().mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = new_engine_folder(name, parent or home_folder() / "plugins" / "context_engine")
         click.echo(f"{folder}: an engine, its manifest and its test")
-        steps = [f"leporello plugins check {folder}", f"pytest {folder}"]
-        steps += [f"name {parent.absolute()} under plugins.paths in config.yaml"] if parent is not None else []
+        steps = [f"leporello plugins check {quote(str(folder))}"]
+        if not (find_spec("pytest") and find_spec("hypothesis")):
+            steps.append("pip install '.[testing]'          in a checkout of Leporello: what the test needs")
+        steps.append(f"python -m pytest {quote(str(folder))}")
+        if parent is not None:
+            paths = json.dumps([*before, str(parent.absolute())], ensure_ascii=False)
+            steps.append(f"leporello config set plugins.paths {quote(paths)}")
     click.echo("Next:")
     for step in (*steps, f"leporello plugins use {name}"):
         click.echo(f"  {step}")
@@ -145,9 +156,20 @@ def check(outer: Path | None, engine: str, conversations: int, path: Path | None
     failed = [result for result in results if result.status == "failed"]
     if as_json:
         click.echo(_json({"engine": name, "ok": not failed, "checks": [asdict(result) for result in results]}))
-    elif failed:
-        click.echo(f"{counted(len(failed), 'check')} failed: {', '.join(result.check for result in failed)}")
+    else:
+        click.echo(_summary(results))
     sys.exit(1 if failed else 0)
+
+
+def _summary(results: list[CheckResult]) -> str:
+    """Count the checks by what came of them, and name those that failed."""
+    by_status = Counter(result.status for result in results)
+    parts = [f"{counted(by_status['passed'], 'check')} passed"]
+    if by_status["not checked"]:
+        parts.append(f"{by_status['not checked']} could not be made")
+    failed = [result.check for result in results if result.status == "failed"]
+    parts.append(f"{len(failed)} failed: {', '.join(failed)}" if failed else "none failed")
+    return ", ".join(parts)
 
 
 def refuse_unusable(config: Config, name: str) -> None:

@@ -117,14 +117,17 @@ def _serve(
 
 
 def _pages(config: Config, store: Store, *, actions: bool) -> list[Route]:
-    """Return the routes of the page, for the keys of the gateway."""
+    """Return the routes of the page, for the keys of the gateway; who opens its bare address is led there."""
+    from starlette.routing import Route
+
     from leporello.gateway.keys import Keys
     from leporello.view.access import Access
     from leporello.view.actions import Actions
-    from leporello.view.app import Pages
+    from leporello.view.app import Pages, home
 
     access = Access(keys=Keys(config.gateway.api_keys))
-    return Pages(store, access, actions=Actions(store=store, config=config) if actions else None).routes()
+    pages = Pages(store, access, actions=Actions(store=store, config=config) if actions else None)
+    return [Route("/", home), *pages.routes()]
 
 
 def _job_workers(config: Config, count: int, address: str | None, config_file: Path | None) -> JobWorkers:

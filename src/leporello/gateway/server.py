@@ -131,9 +131,8 @@ def bound(host: str, port: int) -> socket.socket:
     try:
         listener = socket.create_server((host.strip("[]"), port), family=family, backlog=1024)
     except OSError as error:
-        raise ConfigError(
-            f"{host}:{port} cannot be served ({error.strerror}).", hint="Choose another --host or --port."
-        ) from error
+        why = str(error.strerror).partition(" (while ")[0]  # the standard library adds the address
+        raise ConfigError(f"{why}.", file=f"{host}:{port}", hint="--port 0 takes any free port.") from error
     listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # connections inherit it: a piece waits for no other
     return listener
 

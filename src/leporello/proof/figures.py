@@ -96,7 +96,7 @@ def _session_figures(run: Run) -> dict[str, Any]:
     dollars = run.costs.usd
     return {
         "cost_usd": None if dollars is None else round(dollars, 6),
-        "compactions": sum(fold.folded for fold in run.folds),
+        "compactions": sum(fold.status in FOLDED for fold in run.folds),
         "overflows": run.overflows,
         "lost": sum(one.outcome == "lost" for one in run.probes),
     }
@@ -107,7 +107,7 @@ def engine_figures(runs: Sequence[Run]) -> dict[str, Any]:
     dollars = [run.costs.usd for run in runs]
     prompt = sum(run.costs.prompt for run in runs)
     read = sum(run.costs.cache_read for run in runs)
-    folds = [fold for run in runs for fold in run.folds if fold.folded]
+    folds = [fold for run in runs for fold in run.folds if fold.status in FOLDED]
     return {
         "cost_usd": None if None in dollars else round(sum(filter(None, dollars)), 6),
         "tokens": {

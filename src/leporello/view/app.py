@@ -648,11 +648,13 @@ class Pages:
         return info, window_now(asked.store, info, asked.number("branch") or None)
 
 
+async def home(request: Request) -> Response:
+    """Lead to the list of conversations."""
+    return _secured(RedirectResponse(address("")))
+
+
 def create_app(pages: Pages) -> Starlette:
     """Return the page as an application of its own."""
-
-    async def home(request: Request) -> Response:
-        return _secured(RedirectResponse(address("")))
 
     async def missing(request: Request, error: Exception) -> Response:
         return pages.problem(ProblemError(HTTPStatus.NOT_FOUND, "There is no such page."))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from leporello.messages import role_of, text_of
 from leporello.messages.fixed import FIXED_TEXTS
+from leporello.session.accounts import apportioned
+from leporello.session.resumption import stored_size
 from leporello.session.saved_branch import grouped
 from leporello.session.window import entry_of
-from leporello.store import FOLD
+from leporello.store import FOLD, Branch
 from leporello.summary.blocks import blocks_text
 from leporello.summary.masking import masked_stop
 from leporello.summary.placement import is_marked, summary_block
@@ -27,6 +29,7 @@ Part: TypeAlias = Literal["system", "tools", "summary", "masked", "tail"]
 PARTS: Final[tuple[Part, ...]] = ("system", "tools", "summary", "masked", "tail")
 MOST_LATER: Final = 400
 """Messages behind the last request that are read for the window as it would be sent now."""
+_CALIBRATING: Final = 50  # newest requests, from which an estimate is corrected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,17 +63,19 @@ class ShownWindow:
     """The entries of a window, what stands beside them, and how much room there is.
 
     `context_length` is 0 when it is not known. `unread` are messages behind the entries that were too many to show.
+    `counted` is the size of the whole request as `Session.usage()` tells it, or 0 where it is the sum of the estimates.
     """
 
     entries: tuple[WindowEntry, ...] = ()
     tool_tokens: int = 0
     context_length: int = 0
     unread: int = 0
+    counted: int = 0
 
     @property
     def tokens(self) -> int:
-        """The tokens of the request, estimated."""
-        return self.tool_tokens + sum(entry.tokens for entry in self.entries)
+        """The tokens of the request: from the provider's last count where there is one, else estimated."""
+        return self.counted or self.tool_tokens + sum(entry.tokens for entry in self.entries)
 
     @property
     def free(self) -> int:
@@ -83,7 +88,7 @@ class ShownWindow:
         for entry in self.entries:
             counted[entry.part] += entry.tokens
         counted["tools"] = self.tool_tokens
-        return counted
+        return dict(zip(PARTS, apportioned(self.tokens, list(counted.values())), strict=True))
 
     def wire(self) -> list[Message]:
         """Return the messages as they are sent."""
@@ -108,7 +113,14 @@ def window_now(store: Store, info: ConversationInfo, branch: int | None = None) 
     said: list[WindowItem] = [{"m": row.id} for row in reversed(later)]
     rows |= {row.id: row for row in later}
     request = newest_request(store, info, branch)
-    return _shown(store, info, [*window.items, *said], rows, request, unread=max(0, unread))
+    shown = _shown(store, info, [*window.items, *said], rows, request, unread=max(0, unread))
+    return shown if shown.unread else replace(shown, counted=_size(store, info, branch))
+
+
+def _size(store: Store, info: ConversationInfo, branch: int) -> int:
+    """Return the size that the chat and `leporello sessions show` tell; 0 before the first request."""
+    requests = store.journal(info.key, owner=info.owner, reason="request", last=_CALIBRATING)
+    return stored_size(Branch(store, info.key, info.owner, branch), requests).tokens if requests else 0
 
 
 def window_at(store: Store, info: ConversationInfo, number: int) -> ShownWindow:

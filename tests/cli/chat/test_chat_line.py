@@ -9,6 +9,7 @@ import pytest
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from leporello.cli.chat.asking import ask_why, rest_of
 from leporello.cli.chat.line import LineReader
 
 if TYPE_CHECKING:
@@ -89,3 +90,26 @@ def test_a_key_that_was_typed_is_not_kept(tmp_path: Path) -> None:
     kept = file.read_text()
     assert key not in kept
     assert "+use " in kept
+
+
+def test_the_rest_of_an_answered_word_is_not_sent(tmp_path: Path) -> None:
+    with create_pipe_input() as source:
+        reader = LineReader(tmp_path / "history", terminal=(source, DummyOutput()))
+        reader.rest = rest_of("yes")
+        source.send_text("es\rThank you.\r")
+        assert reader.read() == "Thank you."
+
+
+@pytest.mark.parametrize("line", ["es", "o", "ell"])
+def test_planted_the_same_letters_are_sent_where_nothing_was_asked(line: str, tmp_path: Path) -> None:
+    with create_pipe_input() as source:
+        reader = LineReader(tmp_path / "history", terminal=(source, DummyOutput()))
+        reader.rest = rest_of("yes")
+        source.send_text(f"Thank you.\r{line}\r")
+        assert [reader.read(), reader.read()] == ["Thank you.", line]
+
+
+def test_a_reason_is_not_the_rest_of_tell(tmp_path: Path) -> None:
+    with create_pipe_input() as source:
+        source.send_text("ell\rUse make.\r")
+        assert ask_why("Why not? ", terminal=(source, DummyOutput())) == "Use make."

@@ -143,3 +143,24 @@ def test_local_without_its_extra_says_what_to_install(
     assert done.code == 2
     assert f"--local needs {missing.replace('_', '-')}" in done.err
     assert "pip install '.[local]'" in done.err
+
+
+@pytest.mark.parametrize(
+    ("failure", "remedy"),
+    [
+        (Failure.BAD_KEY, "The key is the one in the environment variable OPENAI_API_KEY."),
+        (Failure.UNKNOWN_MODEL, "Does the model gpt-5-mini exist there?"),
+    ],
+)
+def test_a_script_is_told_the_remedy_too(place: Place, failure: Failure, remedy: str) -> None:
+    place.server.fail(failure)
+    done = place.run("hi")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert remedy in done.stderr
+
+
+def test_a_wrong_address_is_said_to_be_where_it_was_given(place: Place) -> None:
+    done = place.run("--base-url", "127.0.0.1:8000", "hi")
+    assert done.returncode == 2
+    assert done.stderr.startswith("leporello: base_url: '127.0.0.1:8000' is not an address.")
+    assert "config.yaml" not in done.stderr

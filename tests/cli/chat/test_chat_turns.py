@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from leporello.cli.chat.line import HOW_TO_LEAVE
 from leporello.messages import text_of, violations
 from leporello.store import open_store
 from leporello.testing.model_server import Failure, Step, Use
@@ -226,3 +227,45 @@ def test_the_history_keeps_no_copy_of_the_conversation_readable_for_others(place
     assert {file.stat().st_mode & 0o077 for file in place.home.iterdir() if file.name != "config.yaml"} == {0}
     with sqlite3.connect(place.home / "leporello.db") as database:
         assert database.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+
+
+@pytest.mark.parametrize(("word", "told"), [("yes", "Done."), ("no", "As you wish.")])
+def test_an_answer_that_is_written_out_is_no_message(place: Place, word: str, told: str) -> None:
+    place.server.script(
+        Step(tool_calls=[Use(name="terminal", arguments={"command": "sleep 1"})]), told, "You are welcome."
+    )
+    with place.chat() as chat:
+        chat.say("Go")
+        chat.wait_until(chat.asks)
+        chat.type(f"{word}\r")
+        chat.wait_for(told)
+        chat.say("Thank you.")
+        chat.wait_for("You are welcome.")
+    said = [text_of(message) for message in place.sent() if message["role"] == "user"]
+    assert said == ["Go", "Thank you."]
+
+
+def test_ctrl_c_on_an_empty_line_says_how_to_leave(place: Place) -> None:
+    with place.chat() as chat:
+        chat.wait_until(chat.listens)
+        assert HOW_TO_LEAVE not in chat.text()
+        chat.type(chat.CTRL_C)
+        chat.wait_for(HOW_TO_LEAVE)
+        chat.type("half a line")
+        chat.wait_until(lambda: HOW_TO_LEAVE not in chat.text())
+        chat.type(chat.CTRL_C)
+        chat.wait_until(chat.listens)
+        assert HOW_TO_LEAVE not in chat.text()
+
+
+@pytest.mark.parametrize("line", ["/undo now", "/new one", "/cost please"])
+def test_an_argument_for_nothing_does_nothing(place: Place, line: str) -> None:
+    place.server.script("The answer is 41.")
+    with place.chat() as chat:
+        chat.say("What is the answer?")
+        chat.wait_for("41.")
+        chat.say(line)
+        chat.wait_for(f"{line.split(maxsplit=1)[0]} takes no argument; nothing was done.")
+        chat.say("And now?")
+        chat.wait_until(lambda: len(place.server.requests) == 2)
+    assert "What is the answer?" in map(text_of, place.sent())

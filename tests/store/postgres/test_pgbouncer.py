@@ -106,14 +106,17 @@ def work(address: str, number: int) -> list[str]:
 def left_behind(address: str) -> list[Any]:
     """Return what later users of the server's connections would find changed."""
     found = []
-    with psycopg.connect(address, autocommit=True) as one, psycopg.connect(address, autocommit=True) as other:
-        with one.transaction(), other.transaction():  # both connections of the server
-            for each in (one, other):
-                found += each.execute("SELECT name, setting FROM pg_settings WHERE source = 'session'").fetchall()
-                found += each.execute("SELECT name FROM pg_prepared_statements").fetchall()
-    return [
-        row for row in found if row[0] not in {"application_name", "client_encoding"}
-    ]  # PgBouncer sets these itself
+    set_by_pgbouncer = {"application_name", "client_encoding"}
+    with (
+        psycopg.connect(address, autocommit=True) as one,
+        psycopg.connect(address, autocommit=True) as other,
+        one.transaction(),
+        other.transaction(),  # both connections of the server
+    ):
+        for each in (one, other):
+            found += each.execute("SELECT name, setting FROM pg_settings WHERE source = 'session'").fetchall()
+            found += each.execute("SELECT name FROM pg_prepared_statements").fetchall()
+    return [row for row in found if row[0] not in set_by_pgbouncer]
 
 
 def test_everything_works_and_nothing_is_left_on_a_connection(address: str) -> None:

@@ -28,6 +28,11 @@ _VIEW: Final[dict[str, Choice]] = {"v": "view", "V": "view"}
 _INPUT, _LOCAL = 0, 3  # places in what tcgetattr returns
 
 
+def rest_of(choice: Choice) -> str:
+    """Return what is still to come when the whole word is typed where its first key was enough: "es" of "yes"."""
+    return choice[1:]
+
+
 def ask(question: str, *, more: bool = False, terminal: tuple[Input, Output] | None = None) -> Choice:
     """Ask for y, n, a or t, and v when there is more to see; keys that were pressed before do not count.
 
@@ -55,7 +60,8 @@ def ask_why(question: str, *, terminal: tuple[Input, Output] | None = None) -> s
     """Ask for a line of text; "" when there is none. Ctrl-C interrupts."""
     source, sink = terminal or (None, None)
     prompt: PromptSession[str] = PromptSession(input=source, output=sink)
-    return prompt.prompt(question).strip()
+    why = prompt.prompt(question).strip()
+    return why if why.lower() != rest_of("tell") else prompt.prompt(question).strip()
 
 
 def _keys(choices: Mapping[str, Choice]) -> KeyBindings:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leporello.agent import MainModel, ToolStarted, Workspace
 from leporello.cli.chat import plugin_commands
-from leporello.cli.chat.asking import agrees, ask, ask_why, unechoed
+from leporello.cli.chat.asking import agrees, ask, ask_why, rest_of, unechoed
 from leporello.cli.chat.factory import OpenedChat, Setting, as_it_was_left, engine_source, model_note, opened
 from leporello.cli.chat.greeting import engine_line, greeting, last_exchange, model_line
 from leporello.cli.chat.interrupts import interrupts, proper_end
 from leporello.cli.chat.line import LineReader, encodable
 from leporello.cli.chat.remedy import remedy
 from leporello.cli.chat.screen import Screen, is_cut
-from leporello.cli.chat.slash import TABLE, nearest, parse
+from leporello.cli.chat.slash import TABLE, nearest, parse, run
 from leporello.cli.chat.usage import status_line
 from leporello.cli.chat.view import ChatView
 from leporello.cli.chat.warned import warnings_to
@@ -122,7 +122,7 @@ class Chat:
             return
         name, argument = command
         if name in TABLE:
-            TABLE[name].run(self, argument)
+            run(self, name, argument)
         elif name in self.plugin_commands:
             self.screen.line(plugin_commands.call(self.plugin_commands[name], argument))
         else:
@@ -156,9 +156,12 @@ class Chat:
         changed = self._files.changed_by(taken, Workspace(self._opened.setting.folder))
         for line in changed.lines():
             self.screen.line(line)
-        if changed.restorable and agrees("    Restore them?"):
-            for line in changed.restore():
-                self.screen.line(line)
+        if not changed.restorable:
+            return
+        restores = agrees("    Restore them?")
+        self._reader.rest = rest_of("yes" if restores else "no")
+        for line in changed.restore() if restores else ():
+            self.screen.line(line)
 
     def switch_model(self, name: str, provider: str | None) -> None:
         """Go on with another model."""
@@ -274,9 +277,11 @@ class Chat:
         while choice == "view":
             self.screen.whole(wanted.detail)
             choice = ask(_QUESTION)
+        self._reader.rest = rest_of(choice)
         if choice == "always":
             self._always.add(wanted.call.name)
         if choice == "tell":
+            self._reader.rest = ""
             return encodable(ask_why(_WHY))
         return choice != "no"
 

@@ -82,7 +82,7 @@ class Setting:
                 base_url=self.base_url,
             )
         except ConfigError as error:
-            if error.key == "model.base_url" or any(map(api_key, DEFAULT_MODELS)):
+            if error.key in {None, "model.base_url"} or any(map(api_key, DEFAULT_MODELS)):
                 raise
             hint = f"{self._first_step() or error.hint or ''}{WITHOUT_A_KEY}"
             raise ConfigError(error.problem, file=error.file, key=error.key, hint=hint) from error

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 PROMPT: Final = "❯ "
 MORE: Final = "· "
+HOW_TO_LEAVE: Final = "Ctrl-D or /exit leaves; the conversation stays"
 _CONTINUED: Final = "\\"
 _STYLE: Final = Style.from_dict({"bottom-toolbar": "noreverse dim", "prompt": "bold"})
 
@@ -75,7 +76,11 @@ class CommandCompleter(Completer):
 
 
 class LineReader:
-    """The user's line editor; `commands` are offered for completion."""
+    """The user's line editor; `commands` are offered for completion.
+
+    `rest` is what somebody types who answers the question before with a whole word, such as the "es" of "yes": a line
+    that is no more than that is not sent.
+    """
 
     def __init__(
         self,
@@ -85,6 +90,8 @@ class LineReader:
         terminal: tuple[Input, Output] | None = None,
     ) -> None:
         source, sink = terminal or (None, None)
+        self.rest = ""
+        self._asked_to_leave = False
         self._history = PrivateHistory(history)
         self._prompt: PromptSession[str] = PromptSession(
             PROMPT,
@@ -95,7 +102,7 @@ class LineReader:
             complete_while_typing=False,
             complete_style=CompleteStyle.READLINE_LIKE,
             reserve_space_for_menu=0,
-            key_bindings=_keys(),
+            key_bindings=self._keys(),
             style=_STYLE,
             input=source,
             output=sink,
@@ -103,7 +110,42 @@ class LineReader:
 
     def read(self, status: str = "") -> str:
         """Return what the user typed, leading spaces included, with a status below; EOFError when they leave."""
-        return encodable(self._prompt.prompt(bottom_toolbar=status or None)).rstrip()
+        self._asked_to_leave = False
+
+        def below() -> str:
+            wants_to_leave = self._asked_to_leave and not self._prompt.default_buffer.text
+            return HOW_TO_LEAVE if wants_to_leave else status
+
+        line = encodable(self._prompt.prompt(bottom_toolbar=below if status else None)).rstrip()
+        self.rest = ""
+        return line
+
+    def _keys(self) -> KeyBindings:
+        """Enter sends, unless a backslash ends the line; Esc Enter (Alt-Enter) begins another line; Ctrl-C clears."""
+        keys = KeyBindings()
+
+        @keys.add("enter")
+        def _enter(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            if buffer.text.strip().lower() == self.rest:
+                self.rest = ""
+                buffer.reset()
+            elif buffer.document.text_before_cursor.endswith(_CONTINUED):
+                buffer.delete_before_cursor()
+                buffer.newline(copy_margin=False)
+            elif buffer.text.strip():
+                buffer.validate_and_handle()
+
+        @keys.add("escape", "enter")
+        def _another_line(event: KeyPressEvent) -> None:
+            event.current_buffer.newline(copy_margin=False)
+
+        @keys.add("c-c")
+        def _clear(event: KeyPressEvent) -> None:
+            self._asked_to_leave = not event.current_buffer.text
+            event.current_buffer.reset()
+
+        return keys
 
     def problem(self) -> str | None:
         """Say once what is wrong with the history."""
@@ -114,30 +156,6 @@ class LineReader:
 def _continuation(width: int, line: int, wrapped: int) -> str:
     """Mark lines that the user began, not those that were too long for the screen."""
     return " " * len(MORE) if wrapped else MORE
-
-
-def _keys() -> KeyBindings:
-    """Enter sends, unless a backslash ends the line; Esc Enter (Alt-Enter) begins another line; Ctrl-C clears."""
-    keys = KeyBindings()
-
-    @keys.add("enter")
-    def _enter(event: KeyPressEvent) -> None:
-        buffer = event.current_buffer
-        if buffer.document.text_before_cursor.endswith(_CONTINUED):
-            buffer.delete_before_cursor()
-            buffer.newline(copy_margin=False)
-        elif buffer.text.strip():
-            buffer.validate_and_handle()
-
-    @keys.add("escape", "enter")
-    def _another_line(event: KeyPressEvent) -> None:
-        event.current_buffer.newline(copy_margin=False)
-
-    @keys.add("c-c")
-    def _clear(event: KeyPressEvent) -> None:
-        event.current_buffer.reset()
-
-    return keys
 
 
 def encodable(text: str) -> str:

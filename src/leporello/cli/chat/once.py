@@ -14,6 +14,7 @@ import click
 from leporello.agent.events import Retrying, TextPiece, ToolFinished, TurnEnded
 from leporello.cli.chat.factory import model_note, opened
 from leporello.cli.chat.interrupts import interrupts, proper_end
+from leporello.cli.chat.remedy import remedy
 from leporello.cli.chat.screen import Screen
 from leporello.cli.chat.warned import warnings_to
 from leporello.cli.format import print_json
@@ -22,7 +23,10 @@ from leporello.messages.visible import visible
 from leporello.session.events import WindowCorrected
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from leporello.cli.chat.factory import Setting
+    from leporello.errors import LeporelloError
     from leporello.session import SessionUsage
 
 _CODES: Final = {"done": 0, "interrupted": 130}
@@ -50,6 +54,7 @@ def _answer(setting: Setting, question: str, *, as_json: bool) -> int:
             if note := model_note(setting):
                 tell(note)
             agent = conversation.agent
+            turn.remedy = lambda error: remedy(error, conversation.route)
             with interrupts(agent.stop):
                 for event in agent.ask(question):
                     turn.take(event)
@@ -75,9 +80,13 @@ def tell(text: str) -> None:
 
 @dataclass(kw_only=True)
 class PrintedTurn:
-    """What happened; with a screen, the answer is written as it comes."""
+    """What happened; with a screen, the answer is written as it comes.
+
+    `remedy` says what can be done about an error.
+    """
 
     screen: Screen | None
+    remedy: Callable[[LeporelloError | None], str] = lambda _: ""
     text: str = ""
     reason: str = "failed"
     error: str | None = None
@@ -96,6 +105,8 @@ class PrintedTurn:
             if event.reason != "done":
                 self._pause()
                 tell(f"leporello: {event}")
+                if hint := self.remedy(event.error):
+                    tell(hint)
         elif isinstance(event, _TOLD):
             tell(str(event))
 

@@ -26,5 +26,8 @@ def remedy(error: LeporelloError | None, route: MainRoute) -> str:
             f"The key is the one in {variable}." if route.has_key else f"No key was sent: it is read from {variable}."
         )
     if isinstance(error, ModelError) and error.status == HTTPStatus.NOT_FOUND:
-        return f"Does the model {route.model} exist there? /model NAME chooses another, --base-url another address."
+        return (
+            f"Does the model {route.model} exist there? --model NAME, or /model NAME in the chat, chooses another, "
+            "--base-url another address."
+        )
     return ""

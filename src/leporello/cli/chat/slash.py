@@ -65,6 +65,15 @@ def parse(line: str) -> tuple[str, str] | None:
     return (found[1].lower(), (found[2] or "").strip()) if found else None
 
 
+def run(chat: Chat, name: str, argument: str) -> None:
+    """Do a command of the table; one that takes no argument does nothing with one."""
+    one = TABLE[name]
+    if argument and not one.argument:
+        chat.screen.problem(f"/{name} takes no argument; nothing was done. A line that begins with a space is sent.")
+    else:
+        one.run(chat, argument)
+
+
 def nearest(name: str, known: list[str]) -> str:
     """Say that there is no such command, and which one may be meant."""
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.7)

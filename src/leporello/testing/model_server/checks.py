@@ -102,7 +102,10 @@ def _wrong_sequence(request: ReceivedRequest) -> HTTPFailure | None:
     if request.dialect == "responses":
         return request.refused if request.refused or request.items else invalid("Missing required parameter: 'input'.")
     found = violations(request.messages, request.dialect)
-    return invalid(f"messages.{found[0].index}: {found[0].message}", code=found[0].code) if found else None
+    if not found:
+        return None
+    place = f"messages.{found[0].index}" if found[0].index >= 0 else "messages"
+    return invalid(f"{place}: {found[0].message}", code=found[0].code)
 
 
 def _wrong_marks(request: ReceivedRequest) -> HTTPFailure | None:
