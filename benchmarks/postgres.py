@@ -19,6 +19,7 @@ import os
 import tempfile
 import warnings
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from statistics import median, quantiles
@@ -114,12 +115,9 @@ def _searched(stores: dict[str, Any], turns: int) -> bool:
             for round_ in range(max(len(texts), turns // 5)):
                 text = texts[round_ % len(texts)]
                 hits = [
-                    _timed(
-                        times[name], lambda store=store, text=text, scope=scope: search(store, text, filter=scope).hits
-                    )
-                    for name, store in stores.items()
+                    _timed(times[name], partial(search, store, text, filter=scope)) for name, store in stores.items()
                 ]
-                if hits[0] != hits[1]:
+                if hits[0].hits != hits[1].hits:
                     different.append(text)
             _print_row(f"{kind}, {shown}", times)
     print(f"\nthe same hits in the same order: {'NOT for ' + str(set(different)) if different else 'all'}")
@@ -142,7 +140,8 @@ def _stored(stores: dict[str, Any], turns: int) -> None:
 
     def fold(store: Any, key: str, n: int) -> None:
         rows = newest["SQLite" if store is stores["SQLite"] else "PostgreSQL", key]
-        items: list[WindowItem] = [{"t": f"summary {n}", "role": "user"}, *({"m": row.id} for row in reversed(rows))]
+        said: list[WindowItem] = [{"m": row.id} for row in reversed(rows)]
+        items: list[WindowItem] = [{"t": f"summary {n}", "role": "user"}, *said]
         window = StoredWindow(version=store.window(key).version, items=tuple(items))
         store.save_window(key, window, JournalRow(reason="compaction", keep=0, added=()))
 
@@ -162,7 +161,7 @@ def _stored(stores: dict[str, Any], turns: int) -> None:
         times = {name: Times([], []) for name in stores}
         for n in range(turns):
             for name, store in stores.items():
-                _timed(times[name], lambda store=store, n=n, do=do: do(store, n))
+                _timed(times[name], partial(do, store, n))
         _print_row(shown, times)
 
 

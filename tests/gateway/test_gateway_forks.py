@@ -21,7 +21,7 @@ from leporello.caching import CachePolicy
 from leporello.gateway.client_sessions import HeldSession
 from leporello.gateway.recognition import Recognised
 from leporello.messages import text_of
-from leporello.session import entries
+from leporello.session import saved_branch
 from leporello.store import open_store
 from leporello.store.sqlite import SQLiteStore
 from leporello.testing.model_server import ModelServer
@@ -312,7 +312,8 @@ def long_talk(start: Callable[..., Gateway]) -> Iterator[tuple[Gateway, ModelSer
     """A conversation that was folded several times."""
     numbers = count(1)
     with ModelServer(window=16_000, then=lambda _: f"answer {next(numbers)}. " + "Yes. " * 40) as server:
-        gateway, talk = start(server), []
+        gateway = start(server)
+        talk: Messages = []
         for number in range(24):
             gateway.say(talk, f"{question(number)} " + "some words to read " * 200)
         yield gateway, server, talk
@@ -337,6 +338,6 @@ def test_who_goes_back_sees_what_was_said_in_its_order(
 def test_planted_a_beginning_behind_its_end(
     long_talk: tuple[Gateway, ModelServer, Messages], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entries, "_first_of", lambda *_: None)
+    monkeypatch.setattr(saved_branch, "_first_of", lambda *_: None)
     with pytest.raises(AssertionError):
         test_who_goes_back_sees_what_was_said_in_its_order(long_talk)

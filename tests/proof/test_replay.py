@@ -401,6 +401,7 @@ class Telling(Foreign):
 
     def compress(self, messages: list[Message], *args: Any, **options: Any) -> list[Message]:
         made = super().compress(messages, *args, **options)
+        assert self.last_compaction is not None
         self.last_compaction = replace(self.last_compaction, reason="the older half was summarised")
         return made
 

@@ -156,9 +156,10 @@ def test_the_bars_are_as_long_as_what_was_paid(opened: tuple[Page, list[str]], f
 
 
 def test_conversations_without_times_are_told() -> None:
-    bare = [{key: value for key, value in message.items() if key != "timestamp"} for message in coding_session(3)]
+    session = coding_session(3)
+    bare: list[Any] = [{key: value for key, value in message.items() if key != "timestamp"} for message in session]
     timeless = Transcript(name="timeless", format="openai", messages=bare)
-    timed = Transcript(name="timed", format="openai", messages=coding_session(3))
+    timed = Transcript(name="timed", format="openai", messages=session)
     settings = ReplaySettings(model="claude-sonnet-5", window=10_000, probes=False)
     assert "1 of 2 conversations record no times" in page(replay_all([timeless, timed], ["none"], settings))
     assert "record no times" not in page(replay_all([timed], ["none"], settings))

@@ -28,13 +28,14 @@ def loses_fields(store: SQLiteStore) -> None:
     append = store.append
 
     def bare(key: str, messages: Any, **options: Any) -> Any:
-        return append(key, [{k: v for k, v in one.items() if k != "_ours"} for one in messages], **options)
+        kept: Any = [{k: v for k, v in one.items() if k != "_ours"} for one in messages]
+        return append(key, kept, **options)
 
-    store.append = bare  # type: ignore[method-assign]
+    store.append = bare  # type: ignore[method-assign,assignment]
 
 
 def stores_twice(store: SQLiteStore) -> None:
-    store.ingest = lambda key, messages, **_: store.append(key, messages)  # type: ignore[method-assign,assignment,misc]
+    store.ingest = lambda key, messages, **_: store.append(key, messages)  # type: ignore[method-assign,assignment]
 
 
 def forks_nothing(store: SQLiteStore) -> None:
@@ -66,7 +67,7 @@ def exports_half(store: SQLiteStore) -> None:
 
 
 def deletes_nothing(store: SQLiteStore) -> None:
-    store.delete = lambda *_, **__: None  # type: ignore[method-assign,assignment,return-value]
+    store.delete = lambda *_, **__: None  # type: ignore[method-assign,assignment]
 
 
 DEFECTS = {

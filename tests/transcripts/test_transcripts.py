@@ -462,7 +462,7 @@ FORMATS: dict[str, Any] = {
     "leporello.jsonl": EXPORTED,
 }
 LEFT_OUT = object()
-ODD = (
+ODD: tuple[Any, ...] = (
     LEFT_OUT,
     None,
     True,

@@ -98,8 +98,7 @@ def _runs(handler: Callable[..., Any]) -> Callable[..., str]:
 
 
 def _told(call: ToolCall) -> dict[str, Any]:
-    arguments = call.arguments if isinstance(call.arguments, dict) else {}  # what is no JSON the toolbox tells
-    return {"tool_name": call.name, "args": arguments, "tool_call_id": call.id}
+    return {"tool_name": call.name, "args": call.arguments, "tool_call_id": call.id}
 
 
 def _context(answer: Any) -> str:

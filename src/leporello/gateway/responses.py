@@ -50,10 +50,12 @@ class CreateResponse(DropIn):
         """Parse a body in a thread, as references are looked up in the store."""
         return await self.compute(owner, lambda: function(parsed(content, self.state.settings.limits)))
 
-    def parsed(self, body: dict[str, Any], request: Request, content: bytes, owner: str) -> ClientRequest:
+    def parsed(
+        self, body: dict[str, Any], request: Request, content: bytes, owner: str, *, stored: int = 0
+    ) -> ClientRequest:
         """Return a request in which references are replaced by the items themselves."""
         whole, before = self._resolved(body, owner)
-        count = spoken_count(before.path) if before else 0
+        count = stored + (spoken_count(before.path) if before else 0)
         asked = super().parsed(whole, request, content if whole is body else written(whole), owner, stored=count)
         if before is not None:
             found = continued(self.state.store, asked.history, before.place, count, owner=owner)

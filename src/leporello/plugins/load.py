@@ -47,7 +47,8 @@ def import_plugin(found: Found) -> Any:
 def register_function(plugin: Any, found: Found) -> Register | None:
     """Return a plugin's `register`: an entry point may name it, the module that holds it, or the engine's class."""
     if inspect.isclass(plugin):
-        return lambda context: context.register_context_engine(plugin)
+        engine: Any = plugin  # a class that is no engine is refused there
+        return lambda context: context.register_context_engine(engine)
     register = getattr(plugin, "register", None) if isinstance(plugin, ModuleType) else plugin
     if register is not None and not callable(register):
         raise PluginError("its `register` is not a function.", plugin=found.name, file=found.path)

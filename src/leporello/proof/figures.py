@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -219,7 +219,7 @@ def _arithmetic(runs: Iterable[Run]) -> list[str]:
 
 def _dollars(runs: Iterable[Run]) -> dict[str, float]:
     """Return the dollars by what they were paid for."""
-    paid: Counter[str] = Counter()
+    paid: defaultdict[str, float] = defaultdict(float)
     for run in runs:
         for charge in run.costs.charges:
             paid[charge.kind] += charge.dollars

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ def _said(turns: int = 3) -> list[Message]:
     for turn in range(turns):
         function = {"name": "read_log", "arguments": json.dumps({"number": turn})}
         messages += [
-            {"role": "user", "content": [{"type": "text", "text": f"Read log {turn}."}], "_ours": {"a": [1, None]}},
+            _asked(turn),
             {
                 "role": "assistant",
                 "content": "",
@@ -33,6 +33,11 @@ def _said(turns: int = 3) -> list[Message]:
             {"role": "assistant", "content": f"Log {turn} is read."},
         ]
     return messages
+
+
+def _asked(turn: int) -> Message:
+    asked = {"role": "user", "content": [{"type": "text", "text": f"Read log {turn}."}], "_ours": {"a": [1, None]}}
+    return cast("Message", asked)
 
 
 class StoreSuite:

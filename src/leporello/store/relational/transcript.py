@@ -79,7 +79,7 @@ class TranscriptRows(Part):
         """Return messages with those around each, on the path of the head or else of its own branch; each once."""
         numbers = [number for id_ in ids if (number := number_of(id_, "m")) is not None]
         if not numbers:
-            return {}
+            return []
         with self._db.read() as connection:
             within = _number(connection, conversation, owner)
             found = [each for number in numbers for each in _with_neighbours(connection, number, before, after, within)]
