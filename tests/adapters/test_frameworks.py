@@ -6,6 +6,7 @@ import json
 import os
 import re
 import subprocess
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,10 +23,11 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]  # an environment may have to be installed
 
-PROGRAMS = Path(__file__).parents[2] / "clients" / "programs"
-GATEWAY = ("aiohttp", "backports.zstd", "cachetools", "prometheus-client", "starlette", "uvicorn", "uvloop")
+ROOT = Path(__file__).parents[2]
+PROGRAMS = ROOT / "clients" / "programs"
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 FRAMEWORKS = {
-    "claude-agent-sdk": ("claude-agent-sdk>=0.2", *GATEWAY),
+    "claude-agent-sdk": ("claude-agent-sdk>=0.2", *EXTRAS["gateway"]),
     "langchain": ("langchain>=1", "langchain-openai"),
     "openai-agents": ("openai-agents>=0.24",),
     "litellm": ("litellm[mcp]>=1.106",),

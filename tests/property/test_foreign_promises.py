@@ -166,6 +166,7 @@ talks = given(
 @settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @talks
 @example(seed=171, turns=7, end="user", changes=5)  # a summary between an unread result and the newest message
+@example(seed=16631, turns=4, end="tool", changes=4)  # an unread call twice, and neither time as it was
 def test_the_promises_hold_whatever_an_engine_returns(seed: int, turns: int, end: str, changes: int) -> None:
     fold_three_times(seed, turns, end, changes)
 

@@ -210,6 +210,27 @@ def test_a_repeated_message_is_removed(folded: Any) -> None:
     assert len(window) == 8
 
 
+def test_a_call_that_is_written_twice_keeps_its_id(folded: Any) -> None:
+    """Neither copy says what the call said, and its results are unread."""
+
+    def twice(messages: list[Message]) -> list[Message]:
+        call = messages[15]
+        copies: list[Message] = [{**call, "content": "I look again."}, {**call, "content": "Once more."}]
+        return [messages[0], *messages[11:15], *copies, *messages[16:]]
+
+    reason, window = folded(twice)
+    assert result_repair.REPEATED in reason
+    assert [call["id"] for call in window[-3]["tool_calls"]] == [message["tool_call_id"] for message in window[-2:]]
+    assert [text.partition(".")[0] for text in texts(window)[-2:]] == ["Result of 8", "Result of 9"]
+    assert "repaired" not in reason
+
+
+def test_planted_a_call_that_is_kept_twice(folded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(result_repair, "call_ids_of", lambda _: [])
+    with pytest.raises(AssertionError):
+        test_a_call_that_is_written_twice_keeps_its_id(folded)
+
+
 def test_orphans_and_messages_without_a_role_are_mended(folded: Any) -> None:
     orphan: Message = {"role": "tool", "tool_call_id": "?", "content": "nothing"}
     reason, window = folded(lambda messages: [messages[0], orphan, {"content": SUMMARY}, *messages[11:]])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from leporello.messages import fingerprint, group_start, is_system, repair, role_of, text_of, violations
+from leporello.messages import call_ids_of, fingerprint, group_start, is_system, repair, role_of, text_of, violations
 from leporello.messages.codes import DIALECTS, RULES
 from leporello.session.calls import key_of_calls
 from leporello.summary.placement import place
@@ -49,7 +49,7 @@ class _Entry:
     message: Message
     place: int | None = None
     repeated: bool = False
-    """Whether a message of the window says the same; one without a place is then a copy too many."""
+    """Whether a message of the window says the same, or makes the same call; without a place it is one too many."""
 
     @property
     def role(self) -> str:
@@ -89,8 +89,13 @@ def matched(result: Sequence[Message], window: Window) -> list[_Entry]:
     _pair([texts.get(one, ()) for one in prints], places, used, len(window))
     whole = [at is not None for at in places]
     _pair([keys.get(key_of_calls(message), ()) for message in result], places, used, len(window))
+    calls = {call_id for at in used for call_id in call_ids_of(window.messages[at])}
     return [
-        _Entry(window.messages[at] if is_whole and at is not None else message, at, repeated=one in texts)
+        _Entry(
+            window.messages[at] if is_whole and at is not None else message,
+            at,
+            repeated=one in texts or not calls.isdisjoint(call_ids_of(message)),
+        )
         for message, at, is_whole, one in zip(result, places, whole, prints, strict=True)
     ]
 
