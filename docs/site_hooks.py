@@ -1,4 +1,4 @@
-"""What the documentation site adds to the pages in `docs`: the changelog, the security page, and the examples.
+"""What the documentation site adds to the pages in `docs`: those of the project as a whole, and the examples.
 
 MkDocs calls these functions by their names (`hooks` in mkdocs.yml).
 """
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).parent.parent
-PAGES = ("CHANGELOG.md", "SECURITY.md")
-_OUT_OF_DOCS = re.compile(r"\]\(\.\./\.\./(?=CHANGELOG\.md|SECURITY\.md|examples/)")
+PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md")
+_OUT_OF_DOCS = re.compile(rf"\]\(\.\./\.\./(?={'|'.join(map(re.escape, PAGES))}|examples/)")
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:

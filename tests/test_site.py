@@ -25,8 +25,8 @@ def build(source: Path, site: Path) -> subprocess.CompletedProcess[str]:
 def copy(folder: Path) -> Path:
     for name in ("docs", "examples"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("mkdocs.yml", "CHANGELOG.md", "SECURITY.md"):
-        shutil.copy(ROOT / name, folder / name)
+    for path in (ROOT / "mkdocs.yml", *ROOT.glob("*.md")):
+        shutil.copy(path, folder)
     return folder
 
 

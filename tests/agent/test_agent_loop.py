@@ -303,8 +303,8 @@ def test_an_answer_that_breaks_off_is_kept_and_not_asked_for_twice(
 REMARKS = {
     Failure.EMPTY_ANSWER: "the model ended its turn without a word",
     Failure.REASONING_ONLY: "the model ended its turn without a word",
-    Failure.CUT_BY_LENGTH: "the answer was cut off at the longest that was asked for; say so if it shall go on",
-    Failure.NOTHING_BEFORE_LENGTH: "the answer was cut off at the longest that was asked for; say so if it shall go on",
+    Failure.CUT_BY_LENGTH: "the answer was cut off at the most tokens that it may have; ask for the rest",
+    Failure.NOTHING_BEFORE_LENGTH: "the answer was cut off at the most tokens that it may have; ask for the rest",
     Failure.BROKEN_STREAM: "the answer ended without its end mark; something may be missing",
 }
 

@@ -68,6 +68,14 @@ def test_one_conversation_is_shown_with_its_window(leporello: Leporello, folded:
     assert [row["message"] for row in found["newest"]] == talk[-2:]
     shown = leporello("sessions", "show", "harbour", "--store", folded).out
     assert "m88 user: Please look at src/harbour/part_29.py." in shown
+    lines = [" ".join(line.split()) for line in shown.splitlines()]
+    assert {
+        f"messages {found['messages']}",
+        f"window {found['window_messages']} messages, {found['window_tokens']:,} tokens",
+        f"nodes in it {', '.join(found['window_nodes'])}",
+        f"compactions {found['compactions']}",
+    } <= set(lines)
+    assert "superseded" not in shown
 
 
 def test_an_export_is_every_message_in_order_word_for_word(

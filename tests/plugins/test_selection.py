@@ -688,6 +688,7 @@ def test_windows_come_from_the_configuration_then_from_the_table(plugins: Plugin
         return load_engine(config, **options).context_length
 
     assert window({"model": {"default": "m", "context_length": 1_000}}) == 1_000
+    assert window({"model": {"context_length": 1_000}}, model="any") == 1_000, "where none is the default one"
     assert window({"windows": {"other": 2_000}}, model="other") == 2_000
     assert window({"model": {"default": "gpt-5.5", "provider": "openai-codex"}}) == 272_000
     assert window({"model": {"default": "gpt-5.5", "provider": "openai-codex"}}, context_length=7) == 7

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 _THINKING_FIELDS = ("reasoning_content", "reasoning")
 _ENDINGS = {
-    "length": "the answer was cut off at the longest that was asked for; say so if it shall go on",
+    "length": "the answer was cut off at the most tokens that it may have; ask for the rest",
     "content_filter": "the provider's content filter ended the answer",
 }
 _SAME_AS = {"max_tokens": "length", "model_context_window_exceeded": "length", "refusal": "content_filter"}

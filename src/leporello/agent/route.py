@@ -127,12 +127,11 @@ def _without_address(config: Config, model: str, provider: str, *, given: str | 
 
 def with_route(config: Config, route: MainRoute, context_length: int | None = None) -> Config:
     """Return the configuration with this route as its main model, so that everybody who reads it agrees on one."""
-    same = route.model == config.model.default
     named: dict[str, Any] = {
         "default": route.model,
         "provider": route.provider,
         "base_url": route.base_url,
-        "context_length": context_length or (config.model.context_length if same else None),
+        "context_length": context_length or config.model.window_of(route.model),
     }
     return config.model_copy(update={"model": config.model.model_copy(update=named)})
 

@@ -1,4 +1,4 @@
-"""How commands show what is stored: text that is safe on a terminal, times, sizes, JSON, progress."""
+"""How commands show what is stored: text that is safe on a terminal, times, sizes, costs, JSON, progress."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from leporello.session.accounts import Spent
 
 _T = TypeVar("_T")
 
@@ -59,6 +61,19 @@ def size(count: float) -> str:
 def counted(number: int, noun: str) -> str:
     """Write a number of things."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def spent(spent: Spent) -> str:
+    """Say what something cost, and what came from the cache."""
+    cost = "cost unknown" if spent.cost_usd is None else dollars(spent.cost_usd)
+    read = f"{spent.prompt_tokens:,} tokens read ({100 * spent.cache_share:.0f} % from the cache)"
+    summaries = f" · {counted(spent.engine_calls, 'call')} of the engine" if spent.engine_calls else ""
+    return f"{cost} · {counted(spent.requests, 'request')} · {read} · {spent.completion_tokens:,} written{summaries}"
+
+
+def dollars(amount: float) -> str:
+    """Write an amount of money; small ones with the digits that matter."""
+    return f"${amount:.4f}" if amount < 1 else f"${amount:,.2f}"
 
 
 def watched(items: Iterable[_T], label: str, *, total: int | None = None) -> Iterator[_T]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -12,7 +12,7 @@ import click
 
 from leporello.cli import branches, export_formats
 from leporello.cli.chat.kept_settings import forget
-from leporello.cli.format import counted, moment, on_one_line, print_json, timestamp, waiting, watched
+from leporello.cli.format import counted, moment, on_one_line, print_json, spent, timestamp, waiting, watched
 from leporello.cli.gc import PURGE_LATER
 from leporello.cli.group import Group
 from leporello.cli.private_file import new_private_file
@@ -20,7 +20,7 @@ from leporello.cli.store_options import again, conversation, json_option, opened
 from leporello.config.home import home_folder
 from leporello.lcm.dag import flat_text
 from leporello.messages.visible import visible
-from leporello.session.accounts import totals
+from leporello.session.accounts import Spent, totals
 from leporello.session.resumption import stored_size
 from leporello.session.saved_branch import load
 from leporello.store import Branch
@@ -85,10 +85,9 @@ def show(key: str, last: int, address: str | None, owner: str | None, as_json: b
         shown = [{"id": row.id, "seq": row.seq, "time": timestamp(row.time), "message": row.message} for row in rows]
         print_json(facts | {"branches": tree, "newest": shown})
         return
-    for name, value in facts.items():
-        if value not in ("", None, {}, []) and (len(tree) > 1 or name not in ("branches", "head")):
-            text = ", ".join(value) if isinstance(value, list) else str(value)
-            click.echo(f"{name.replace('_', ' '):<16} {visible(text)}")
+    lines = {name: value for name, value in _for_people(facts, forked=len(tree) > 1) if value}
+    for name, value in lines.items():
+        click.echo(f"{name:<{max(map(len, lines))}}  {visible(value)}")
     if len(tree) > 1:
         branches.print_tree(tree)
     for row in rows:
@@ -227,6 +226,25 @@ def _folded(store: Store, info: ConversationInfo) -> dict[str, Any]:
         "prefix_moves": known.prefix_moves,
         **spent,
     }
+
+
+def _for_people(facts: dict[str, Any], *, forked: bool) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of the facts that are worth a line; "" where there is nothing to tell."""
+    for name in ("id", "owner", "title"):
+        yield name, facts[name]
+    counts = {"messages": "messages", "superseded": "replaced", "nodes": "summary nodes"}
+    counts |= {"branches": "branches", "head": "head"} if forked else {}
+    for name, label in counts.items():
+        yield label, f"{facts[name]:,}" if facts[name] else ""
+    for name, label in {"created": "created", "updated": "last change", "ended": "ended"}.items():
+        yield label, (facts[name] or "").replace("T", " ").removesuffix("Z")
+    yield "meta", json.dumps(facts["meta"], ensure_ascii=False) if facts["meta"] else ""
+    yield "window", f"{counted(facts['window_messages'], 'message')}, {facts['window_tokens']:,} tokens"
+    yield "nodes in it", ", ".join(facts["window_nodes"])
+    yield "compactions", f"{facts['compactions']:,}"
+    yield "cached prefix", f"moved {counted(facts['prefix_moves'], 'time')}" if facts["prefix_moves"] else ""
+    cost = Spent(**{one.name: facts[one.name] for one in fields(Spent)})
+    yield "altogether", spent(cost) if cost.requests or cost.engine_calls else ""
 
 
 def _messages(store: TranscriptStore, info: ConversationInfo, roots: Sequence[BranchInfo]) -> Iterator[str]:

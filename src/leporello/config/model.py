@@ -135,15 +135,26 @@ class ModelSettings(ConfigBlock):
         default=None, description="The address of an OpenAI-compatible endpoint, instead of the provider's own."
     )
     context_length: Tokens | None = Field(
-        default=None, description="The model's window in tokens. `null`: the known window of the model at its provider."
+        default=None,
+        description="The window in tokens of `default`, or of any model where `default` is null. `null`: the known "
+        "window of the model at its provider.",
     )
     max_tokens: Tokens | None = Field(
         default=None, description="The longest answer to ask for, in tokens. `null`: the provider's own limit."
     )
 
+    def window_of(self, model: str) -> int | None:
+        """Return `context_length` if it holds for this model; "" is the default one."""
+        return self.context_length if not self.default or model in ("", self.default) else None
+
     def routed(self, model: str, provider: str, base_url: str) -> ModelSettings:
         """Return these settings for a model that is reached elsewhere; "" leaves it to the keys that are set."""
-        update = {"default": model or None, "provider": provider or "auto", "base_url": base_url or None}
+        update = {
+            "default": model or None,
+            "provider": provider or "auto",
+            "base_url": base_url or None,
+            "context_length": self.window_of(model),
+        }
         return self.model_copy(update=update)
 
 

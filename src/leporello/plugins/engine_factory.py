@@ -128,8 +128,8 @@ class EngineFactory:
 
 def known_window(config: Config, model: str, provider: str) -> int:
     """Return a model's window: the configured one of the configured model, else the known one, else 0."""
-    if config.model.context_length and model in ("", config.model.default):
-        return config.model.context_length
+    if configured := config.model.window_of(model):
+        return configured
     return (window_of(model, provider, overrides=config.windows) if model else None) or 0
 
 

@@ -58,7 +58,7 @@ def test_every_screen_of_the_page_comes_up(place: Place, halting: HaltingModel, 
         chat.say("/usage")
         chat.wait_for("caching ")
         chat.say("/undo")
-        chat.wait_for("Restore them?")
+        chat.wait_for("Put the files back as they were?")
         chat.type("n")
         chat.say("/new")
         chat.wait_for("this is ")

@@ -173,7 +173,7 @@ def test_a_plain_question_takes_yes_and_no_alone() -> None:
     for keys, agreed in (("ay", True), ("tvn", False), ("\x1b", False)):
         with create_pipe_input() as source:
             source.send_text(keys)
-            assert agrees("Restore them?", terminal=(source, DummyOutput())) == agreed
+            assert agrees("Put the files back as they were?", terminal=(source, DummyOutput())) == agreed
 
 
 def test_a_line_says_why_not() -> None:

@@ -33,7 +33,7 @@ def test_files_are_restored_as_they_were(place: Place) -> None:
         take_back(chat)
         chat.wait_for("app.py was written in this turn")
         chat.wait_for("made/it.txt was made in this turn")
-        chat.wait_for("Restore them? [y]es, [n]o:")
+        chat.wait_for("Put the files back as they were? [y]es, [n]o:")
         chat.type("y")
         chat.wait_for("app.py is as it was")
         chat.wait_for("it.txt was removed")
@@ -47,7 +47,7 @@ def test_a_no_leaves_them(place: Place) -> None:
         chat.say("Write")
         chat.wait_for("Done.")
         take_back(chat)
-        chat.wait_for("Restore them?")
+        chat.wait_for("Put the files back as they were?")
         chat.type("n")
         chat.wait_until(chat.listens)
     assert (place.workspace / "app.py").read_text() == "new"
@@ -63,7 +63,7 @@ def test_what_was_changed_since_is_named_and_left(place: Place) -> None:
         chat.wait_for("app.py was made in this turn, and changed since then: it is left as it is")
         chat.wait_for("commands ran in this turn; what they changed is not known, and stays")
         chat.wait_until(chat.listens)
-        assert "Restore them?" not in chat.text()
+        assert "Put the files back as they were?" not in chat.text()
     assert (place.workspace / "app.py").read_text() == "new\nmore\n"
 
 
@@ -77,7 +77,7 @@ def test_what_an_earlier_chat_wrote_is_named(place: Place) -> None:
     with place.chat("--session", "mine") as chat:
         take_back(chat)
         chat.wait_for("app.py was written in this turn; what it held before is not known here any more")
-        assert "Restore them?" not in chat.text()
+        assert "Put the files back as they were?" not in chat.text()
 
 
 def test_a_turn_that_wrote_nothing_asks_nothing(place: Place) -> None:

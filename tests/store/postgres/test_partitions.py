@@ -168,7 +168,7 @@ def test_a_statement_without_its_conversation_would_be_noticed(
 STATISTICS = (
     "SELECT coalesce(max(id), 0) FROM search",
     "SELECT count(*), min(id) FROM (SELECT s.id FROM search s WHERE s.terms",
-    "SELECT count(*) FROM search s WHERE s.terms",
+    "SELECT count(*) FROM (SELECT 1 FROM search s WHERE s.terms",
 )
 """What a search asks of all conversations: how rare a word is, and the newest number."""
 
@@ -187,7 +187,7 @@ def test_a_search_of_a_conversation_finds_its_hits_in_one_partition(
     assert any({name.rpartition("_p")[0] for name in names} >= {"search", "messages"} for names in hits)
     touched.clear()
     assert store.search("question").hits
-    assert any("FROM search s JOIN messages" in statement or "newest AS" in statement for statement in spread(touched))
+    assert any(statement.startswith("SELECT s.id FROM search s WHERE s.terms") for statement in spread(touched))
 
 
 def test_a_session_with_the_lossless_engine_touches_one_partition(

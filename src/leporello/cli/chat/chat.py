@@ -158,7 +158,7 @@ class Chat:
             self.screen.line(line)
         if not changed.restorable:
             return
-        restores = agrees("    Restore them?")
+        restores = agrees("    Put the files back as they were?")
         self._reader.rest = rest_of("yes" if restores else "no")
         for line in changed.restore() if restores else ():
             self.screen.line(line)

@@ -8,14 +8,14 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from leporello.cli.format import counted
+from leporello.cli.format import counted, dollars, spent
 from leporello.cli.window_bar import legend, window_bar
 from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from leporello.session.accounts import SessionUsage, Spent
+    from leporello.session.accounts import SessionUsage
 
 
 _WIDEST_BAR: Final = 72
@@ -108,16 +108,3 @@ def _rows(usage: SessionUsage) -> list[tuple[str, str]]:
         ("cached prefix", f"moved {moves}" if usage.prefix_moves else "never moved"),
         *([("caching", usage.caching)] if usage.caching else []),
     ]
-
-
-def spent(spent: Spent) -> str:
-    """Say what something cost, and what came from the cache."""
-    cost = "cost unknown" if spent.cost_usd is None else dollars(spent.cost_usd)
-    read = f"{spent.prompt_tokens:,} tokens read ({100 * spent.cache_share:.0f} % from the cache)"
-    summaries = f" · {counted(spent.engine_calls, 'call')} of the engine" if spent.engine_calls else ""
-    return f"{cost} · {counted(spent.requests, 'request')} · {read} · {spent.completion_tokens:,} written{summaries}"
-
-
-def dollars(amount: float) -> str:
-    """Write an amount of money; small ones with the digits that matter."""
-    return f"${amount:.4f}" if amount < 1 else f"${amount:,.2f}"
