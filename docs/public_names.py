@@ -22,7 +22,7 @@ SUBPACKAGES = ("plugins.hermes", "summary.extract", "testing.model_server")
 WHOLE_MODULES = ("errors", "events", "testing.coding_session")
 """Modules whose classes and functions are all public."""
 FRAMEWORKS = {
-    "leporello.adapters.claude_agent_sdk": {"Folding"},
+    "leporello.adapters.claude_agent_sdk": {"FoldingGateway"},
     "leporello.adapters.langchain": {"FoldingMiddleware"},
     "leporello.adapters.litellm": {"FoldingCallback"},
     "leporello.adapters.openai_agents": {"Folding"},

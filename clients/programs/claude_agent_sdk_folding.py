@@ -11,7 +11,7 @@ ADDRESS, STORE, TURNS = sys.argv[1].removesuffix("/v1"), sys.argv[2], int(sys.ar
 QUESTION = "Where does the spare lamp hang?"
 os.environ["ANTHROPIC_BASE_URL"] = ADDRESS
 
-from leporello.adapters.claude_agent_sdk import Folding  # noqa: E402
+from leporello.adapters.claude_agent_sdk import FoldingGateway  # noqa: E402
 
 
 @tool("read_log", "Read a log of the harbour.", {"number": int})
@@ -47,11 +47,11 @@ async def say(folding, text, resume=None):
 
 async def main():
     """Read the logs, ask, and ask again after a restart."""
-    with Folding("lcm", config=CONFIG, store=STORE) as folding:
+    with FoldingGateway("lcm", config=CONFIG, store=STORE) as folding:
         read = await say(folding, f"Read the logs 1 to {TURNS}.")
         asked = await say(folding, QUESTION, read.session_id)
         usage = folding.usage(read.session_id)
-    with Folding("lcm", config=CONFIG, store=STORE) as folding:
+    with FoldingGateway("lcm", config=CONFIG, store=STORE) as folding:
         again = await say(folding, QUESTION, read.session_id)
         branches = folding.store.branches(folding.conversation(read.session_id))
     seen = {

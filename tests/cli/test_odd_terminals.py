@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 import pytest
 
-from leporello.cli.group import Group, first_clause
+from leporello.cli.group import CommandGroup, first_clause
 from leporello.cli.main import commands
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.fixtures.cli import Leporello
+
+CUT = re.compile(r"\w\.\.\.$", re.MULTILINE)
 
 
 @pytest.mark.slow
@@ -65,15 +67,17 @@ def helps(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:
 
 @pytest.mark.slow
 def test_no_help_is_cut(leporello: Leporello) -> None:
-    cut = [path for path in helps(commands) if re.search(r"\w\.\.\.$", leporello(*path, "--help").out, re.MULTILINE)]
+    cut = [path for path in helps(commands) if CUT.search(leporello(*path, "--help").out)]
     assert cut == []
 
 
 def test_planted_the_usual_group_cuts_what_is_long() -> None:
-    long = click.Command("long", help="Say at great length what nobody would ever want to know; then say it once more.")
-    for group, is_cut in ((click.Group("usual", commands=[long]), True), (Group("ours", commands=[long]), False)):
-        said = group.get_help(click.Context(group))
-        assert ("..." in said) == is_cut
+    long = click.Command(
+        "long", help="Say at great length, in many words, what nobody would ever want to know or read."
+    )
+    for kind, is_cut in ((click.Group, True), (CommandGroup, False)):
+        group = kind("group", commands=[long])
+        assert bool(CUT.search(group.get_help(click.Context(group)))) == is_cut
 
 
 def test_the_first_clause_is_whole() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NEEDED = {
-    "the network": 11,
+    "the network": 15,
     "a key": 3,
     "PostgreSQL": 3,
     "Hermes Agent": 2,
@@ -25,6 +25,9 @@ NEEDED = {
     "an agent": 1,
     "LangChain": 1,
     "the OpenAI Agents SDK": 1,
+    "the Claude Agent SDK": 1,
+    "LiteLLM": 1,
+    "Pydantic AI": 1,
     "data": 3,
 }
 """What is printed and not run: a page that gets one more changes this."""

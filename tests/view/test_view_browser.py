@@ -53,7 +53,7 @@ PAGES = (
     "/time?at=38",
     "/cost",
     "/tree?first=1&second=3",
-    "/dag?node=n50",
+    "/dag?node=n1",
     "/artifacts",
     "/node?id=n1",
     "/message?id=m41",

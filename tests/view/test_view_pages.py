@@ -228,14 +228,15 @@ def overlapping(blocks: list[dict[str, str]]) -> list[tuple[str, str]]:
 
 
 def test_every_summary_is_drawn_and_every_artifact_has_its_story(demo: Store, page: TestClient) -> None:
-    drawn = parsed(page.get(f"/view/dag?c={CONVERSATION}&node=n50").text)
+    condensed = next(node.id for node in demo.nodes(CONVERSATION) if node.children)
+    drawn = parsed(page.get(f"/view/dag?c={CONVERSATION}&node={condensed}").text)
     blocks = [values for tag, values in drawn.tags if tag == "rect" and "height" in values and "x" in values]
     blocks = [values for values in blocks if float(values["height"]) > 20]
     assert len(blocks) == len(demo.nodes(CONVERSATION)) > 40
     window = window_now(demo, info_of(demo))
     standing = [values for values in blocks if "standing" in values["class"]]
     assert len(standing) == sum(len(entry.nodes) for entry in window.entries)
-    assert any(one.startswith("/view/node?") and one.endswith("id=n50") for one in drawn.addresses())
+    assert any(one.startswith("/view/node?") and one.endswith(f"id={condensed}") for one in drawn.addresses())
     assert overlapping(blocks) == []
     assert overlapping([*blocks, blocks[0]]) != []
     told = seen(page, f"/view/artifacts?c={CONVERSATION}&kind=error")

@@ -1,6 +1,6 @@
 """A gateway in this process for agents of the Claude Agent SDK, whose messages nobody else can change.
 
-    with Folding(engine="lcm") as folding:
+    with FoldingGateway(engine="lcm") as folding:
         async for message in query(prompt="Fix the failing tests", options=folding.options(ClaudeAgentOptions())):
             ...
         print(folding.usage(message.session_id).cost_usd)
@@ -33,7 +33,7 @@ _ADDRESS: Final = "ANTHROPIC_BASE_URL"
 _NAME: Final = "claude-code:"  # the SDK runs Claude Code, whose sessions the gateway knows by their ids
 
 
-class Folding:
+class FoldingGateway:
     """Folds the requests of the SDK's agents while the block runs.
 
     engine   the name of the engine; None for that of the configuration
@@ -76,13 +76,13 @@ class Folding:
     def store(self) -> Store:
         """The store, to search and to read what was said."""
         if self._store is None:
-            raise LeporelloError("the gateway does not run: use `with Folding(...) as folding:`.")
+            raise LeporelloError("the gateway does not run: use `with FoldingGateway(...) as folding:`.")
         return self._store
 
     def options(self, options: ClaudeAgentOptions | None = None) -> ClaudeAgentOptions:
         """Return options whose agent asks its model through the gateway; the rest is as given."""
         if self._gateway is None:
-            raise LeporelloError("the gateway does not run: use `with Folding(...) as folding:`.")
+            raise LeporelloError("the gateway does not run: use `with FoldingGateway(...) as folding:`.")
         given = options or ClaudeAgentOptions()
         return replace(given, env={**given.env, _ADDRESS: self._gateway.address})
 

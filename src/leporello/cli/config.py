@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from leporello.cli.group import Group
+from leporello.cli.group import CommandGroup
 from leporello.cli.store_options import refuse_unreachable
 from leporello.config import Config
 from leporello.config.edit import get_value, set_value, unset_value
@@ -31,7 +31,7 @@ _file_option = click.option(
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
-@click.group(name="config", cls=Group)
+@click.group(name="config", cls=CommandGroup)
 def command() -> None:
     """Read, check and change config.yaml.
 

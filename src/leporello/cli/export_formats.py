@@ -29,7 +29,7 @@ FORMATS: Final = ("openai", "anthropic", "claude-code")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
+class ConversationFile:
     """The lines of an export, how many messages they hold, where they belong, and what the user does next."""
 
     lines: list[str]
@@ -38,19 +38,19 @@ class Written:
     next_step: str = ""
 
 
-def written(store: Store, info: ConversationInfo, form: str, *, window: bool, project: Path | None) -> Written:
+def written(store: Store, info: ConversationInfo, form: str, *, window: bool, project: Path | None) -> ConversationFile:
     """Return a conversation in a format: every message on the path of its head, or its folded window."""
     messages = _window(store, info) if window else _messages(store, info)
     count = len(messages) - leading_systems(messages)
     if form != "claude-code":
         whole = openai_conversation(messages) if form == "openai" else anthropic_conversation(messages)
-        return Written(lines=[json.dumps(whole)], messages=count)
+        return ConversationFile(lines=[json.dumps(whole)], messages=count)
     folder = (project or Path()).resolve()
     session = claude_code_session(info.key)
     noted = info.meta.get("imported")
     model = str(noted.get("model") or "") if isinstance(noted, dict) else ""
     place = _log_of(folder, session) if project else None
-    return Written(
+    return ConversationFile(
         lines=list(claude_code_log(messages, session, str(folder), model)),
         messages=count,
         place=place,

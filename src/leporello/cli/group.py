@@ -9,7 +9,7 @@ import click
 _CLAUSE = re.compile(r"\s*(.+?)[.:;](?:\s|$)", re.DOTALL)
 
 
-class Group(click.Group):
+class CommandGroup(click.Group):
     """A group that does not cut the descriptions of its commands."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leporello.cli.group import Group
+from leporello.cli.group import CommandGroup
 
 if TYPE_CHECKING:
     from leporello.adapters.hermes.engine import EngineName
@@ -21,7 +21,7 @@ _home_option = click.option(
 _yes_option = click.option("--yes", is_flag=True, help="Really do it.")
 
 
-@click.group(name="hermes", cls=Group)
+@click.group(name="hermes", cls=CommandGroup)
 def command() -> None:
     """Use Leporello's engines inside of Hermes Agent.
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from leporello.cli.format import counted, waiting
-from leporello.cli.group import Group
+from leporello.cli.group import CommandGroup
 from leporello.config import Config
 from leporello.config.edit import set_value
 from leporello.config.engines import BUILT_IN, MANIFEST
@@ -42,7 +42,7 @@ _file_option = click.option(
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
-@click.group(name="plugins", cls=Group, invoke_without_command=True)
+@click.group(name="plugins", cls=CommandGroup, invoke_without_command=True)
 @_file_option
 @click.pass_context
 def command(context: click.Context, path: Path | None) -> None:

@@ -14,7 +14,7 @@ from leporello.cli import branches, export_formats
 from leporello.cli.chat.kept_settings import forget
 from leporello.cli.format import counted, moment, on_one_line, print_json, spent, timestamp, waiting, watched
 from leporello.cli.gc import PURGE_LATER
-from leporello.cli.group import Group
+from leporello.cli.group import CommandGroup
 from leporello.cli.private_file import new_private_file
 from leporello.cli.store_options import again, conversation, json_option, opened, owner_option, store_option
 from leporello.config.home import home_folder
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _LINE = 100
 
 
-@click.group(name="sessions", cls=Group)
+@click.group(name="sessions", cls=CommandGroup)
 def command() -> None:
     """List, show, export and delete stored conversations.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from leporello.cli.format import counted, print_json, watched
-from leporello.cli.group import Group
+from leporello.cli.group import CommandGroup
 from leporello.cli.store_options import json_option, opened, refuse_missing, store_option
 from leporello.errors import StoreError
 from leporello.store import open_store
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from leporello.store import SchemaPlan, Store
 
 
-@click.group(name="store", cls=Group)
+@click.group(name="store", cls=CommandGroup)
 def command() -> None:
     """Look after a store as a whole.
 

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from leporello.errors import ConfigError
 from leporello.gateway.app import create_app
@@ -218,6 +218,12 @@ class _Protocol(HttpToolsProtocol):
             self.send_400_response("The headers are too long.")
         self._watch()
 
+    def on_headers_complete(self) -> None:
+        """Take the headers of a request."""
+        super().on_headers_complete()
+        if self.scope["http_version"] == "1.0" and self.cycle is not None:
+            _answer_without_chunks(self.cycle)
+
     def on_body(self, body: bytes) -> None:
         """Take a piece of a body."""
         self._beside = 0
@@ -255,6 +261,18 @@ class _Protocol(HttpToolsProtocol):
 
     def _unsupported_upgrade_warning(self) -> None:
         """Say nothing: who asks for another protocol is answered in this one."""
+
+
+def _answer_without_chunks(cycle: RequestResponseCycle) -> None:
+    """Let the end of the connection be the end of the answer: HTTP/1.0 has no chunks, but uvicorn sends them."""
+    send = cycle.send
+    cycle.chunked_encoding = False
+
+    async def send_as_it_is(message: Any) -> None:
+        cycle.expected_content_length = len(message.get("body", b""))
+        await send(message)
+
+    cycle.send = send_as_it_is  # type: ignore[method-assign]
 
 
 def _stop(timer: asyncio.TimerHandle | None) -> None:

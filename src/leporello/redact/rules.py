@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 ENTRY_POINTS: Final = "leporello.redaction_rules"
 Rule: TypeAlias = Callable[[str], Iterable[Secret]]
+"""A function that finds secrets in a text."""
 
 _KIND: Final = re.compile(r"[a-z][a-z0-9-]{0,39}")
 _GROUP: Final = "secret"
