@@ -214,9 +214,13 @@ def test_a_read_only_replica_is_read_and_says_what_it_is(primary: Cluster, stand
         assert [row.message["content"] for row in replica.messages("c")] == ["one", "two"]
 
 
+FREE = 3
+
+
 @pytest.fixture
 def few(clusters: type[Cluster]) -> Cluster:
-    return clusters(max_connections="6", superuser_reserved_connections="3").start()
+    """A server with few connections for users that are not its administrators."""
+    return clusters(max_connections=str(3 + FREE), superuser_reserved_connections="3").start()
 
 
 def test_a_server_without_a_free_connection_is_told_and_recovered_from(few: Cluster) -> None:
@@ -241,9 +245,13 @@ def test_a_server_without_a_free_connection_is_told_and_recovered_from(few: Clus
 
 
 def _held(url: str) -> Iterator[psycopg.Connection[Any]]:
-    """Take connections until the server has none left."""
-    while True:
+    """Take all connections of the server; one that was just closed is free a little later."""
+    deadline = time.monotonic() + LONGEST_SECONDS
+    taken = 0
+    while taken < FREE:
         try:
             yield psycopg.connect(url)
+            taken += 1
         except psycopg.OperationalError:
-            return
+            assert time.monotonic() < deadline, f"{taken} of {FREE} connections could be taken"
+            threading.Event().wait(0.02)
