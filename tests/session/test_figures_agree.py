@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given, settings, strategies as st
+from hypothesis import example, given, settings, strategies as st
 from rich.console import Console
 
 from leporello import Session
@@ -256,6 +256,9 @@ class Talk:
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["compressor", "lcm"])
 @settings(deadline=None, max_examples=8)
+@example(steps=["say", "aside"], factor=0.8).via("another branch learns a factor of its own")
+@example(steps=["say", "compress"], factor=0.8).via("a fold that is refused is the newest row of the journal")
+@example(steps=["say", "say", "again", "undo"], factor=0.8).via("an undo leads to another branch than the newest")
 @given(steps=st.lists(st.sampled_from(STEPS), min_size=2, max_size=14), factor=st.sampled_from([0.8, 1.0, 1.3]))
 def test_the_figures_are_the_same_on_every_branch(
     tmp_path_factory: pytest.TempPathFactory, engine: str, steps: list[str], factor: float

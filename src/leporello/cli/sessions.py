@@ -215,12 +215,11 @@ def _folded(store: Store, info: ConversationInfo) -> dict[str, Any]:
     items = store.window(info.key, owner=info.owner).items
     head = Branch(store, info.key, info.owner, info.head)
     saved = load(head)
-    rows = list(store.journal(info.key, owner=info.owner))
-    known = totals(rows)
+    known = totals(store.journal(info.key, owner=info.owner))
     spent = asdict(known.spent)
     return {
         "window_messages": len(saved.entries) + len(saved.later),
-        "window_tokens": stored_size(head, rows).tokens,
+        "window_tokens": stored_size(head).tokens,
         "window_nodes": [item["n"] for item in items if "n" in item],
         "compactions": known.compactions,
         "prefix_moves": known.prefix_moves,

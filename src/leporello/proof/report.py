@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 _MOST_POINTS = 600
 _MEASURES = ("present", "in_context", "together")
-PAID: Final = {
+PAID: Final[dict[str, tuple[str, ...]]] = {
     "read": ("cache read",),
     "written": ("cache write, 5 minutes", "cache write, 1 hour"),
     "input": ("input",),

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from leporello.messages import copied, is_system
 from leporello.session.accounts import UNDO
+from leporello.session.resumption import learn_anew
 from leporello.store import JournalRow
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ def undo(conversation: Conversation) -> list[Message]:
         window.extend(persistence.unstored_turn(window))
     else:
         conversation.reload(persistence.load(), UNDO)
+        learn_anew(conversation.meter, conversation.branch)
     persistence.write(window, len(window), JournalRow(reason=UNDO, keep=0, added=()))
     return [copied(entry.message) for entry in removed]
 

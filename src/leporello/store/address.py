@@ -91,7 +91,7 @@ def _of_package(point: EntryPoint, where: str, clock: Callable[[], float]) -> St
     return cast("Store", store)
 
 
-STORE_MEMBERS: Final = frozenset(
+STORE_MEMBERS: Final[frozenset[str]] = frozenset(
     name for base in Store.__mro__ for name in vars(base) if not name.startswith("_") and base is not object
 )
 """The names of everything that a store has."""

@@ -80,9 +80,9 @@ class SummarisingEngine(ContextEngine):
         """Take the provider's count; an empty one says nothing and changes nothing."""
         counted = normalise_usage(usage)
         if counted["total_tokens"]:
-            self.last_prompt_tokens = counted["prompt_tokens"]
-            self.last_completion_tokens = counted["completion_tokens"]
-            self.last_total_tokens = counted["total_tokens"]
+            self.last_prompt_tokens: int = counted["prompt_tokens"]
+            self.last_completion_tokens: int = counted["completion_tokens"]
+            self.last_total_tokens: int = counted["total_tokens"]
 
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
         """Fire at the threshold, and after a fold only when the window has grown again."""

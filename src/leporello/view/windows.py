@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 from leporello.messages import role_of, text_of
 from leporello.messages.fixed import FIXED_TEXTS
-from leporello.session.accounts import apportioned
+from leporello.session.accounts import REQUEST, apportioned
 from leporello.session.resumption import stored_size
 from leporello.session.saved_branch import grouped
 from leporello.session.window import entry_of
@@ -29,7 +29,6 @@ Part: TypeAlias = Literal["system", "tools", "summary", "masked", "tail"]
 PARTS: Final[tuple[Part, ...]] = ("system", "tools", "summary", "masked", "tail")
 MOST_LATER: Final = 400
 """Messages behind the last request that are read for the window as it would be sent now."""
-_CALIBRATING: Final = 50  # newest requests, from which an estimate is corrected
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,8 +118,8 @@ def window_now(store: Store, info: ConversationInfo, branch: int | None = None) 
 
 def _size(store: Store, info: ConversationInfo, branch: int) -> int:
     """Return the size that the chat and `leporello sessions show` tell; 0 before the first request."""
-    requests = store.journal(info.key, owner=info.owner, reason="request", last=_CALIBRATING)
-    return stored_size(Branch(store, info.key, info.owner, branch), requests).tokens if requests else 0
+    asked = store.journal(info.key, owner=info.owner, reason=REQUEST, last=1)
+    return stored_size(Branch(store, info.key, info.owner, branch)).tokens if asked else 0
 
 
 def window_at(store: Store, info: ConversationInfo, number: int) -> ShownWindow:

@@ -90,7 +90,7 @@ class LineReader:
         terminal: tuple[Input, Output] | None = None,
     ) -> None:
         source, sink = terminal or (None, None)
-        self.rest = ""
+        self.rest: str = ""
         self._asked_to_leave = False
         self._history = PrivateHistory(history)
         self._prompt: PromptSession[str] = PromptSession(
