@@ -41,6 +41,12 @@ def test_a_table_for_people(leporello: Any, session: Path) -> None:
     assert "do not fit the window" in shown
 
 
+def test_a_window_that_is_never_full_has_no_empty_table(leporello: Any, session: Path) -> None:
+    shown = leporello("replay", session, "--window", "1000000", "--engines", "none,compressor").out
+    assert "needed later: nothing to look at" in shown
+    assert "together" not in shown
+
+
 def test_the_table_has_intervals_over_several_conversations(leporello: Any, session: Path) -> None:
     share = r"\d\.\d\d"
     alone, three = leporello("replay", session, *FAST).out, leporello("replay", session, session, session, *FAST).out

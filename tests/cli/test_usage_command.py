@@ -101,3 +101,16 @@ def test_an_unknown_conversation_is_told(leporello: Any, tmp_path: Path) -> None
     store = tmp_path / "store.db"
     talk(store, "one", 1)
     assert leporello("usage", "nobody", "--store", store).code == 1
+
+
+def test_people_see_names_and_a_question_mark_where_no_price_is_known(leporello: Any, tmp_path: Path) -> None:
+    store = tmp_path / "store.db"
+    for name, model in (("20261119-060823-2460f8", "nobody-sells-it"), ("twin", MODEL), ("alone", MODEL)):
+        talk(store, name, 2, model=model)
+    with Session.open("alone", model=MODEL, store=store, config={}) as session:
+        session.store.ensure("alone", title="The nightly import crashes since Tuesday")
+    lines = leporello("usage", "--store", store).out.splitlines()
+    shown = {line[:23].strip(): line[23:].split() for line in lines}
+    assert shown["20261119-060823-2460f8"][-3:] == ["?", "?", "?"]
+    assert shown["The nightly import cra…"][-1] == shown["twin"][-1] == "$0.0000"
+    assert max(map(len, lines)) <= 80

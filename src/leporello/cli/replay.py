@@ -204,8 +204,9 @@ def _print(told: dict[str, Any]) -> None:
         f"{told['conversations']} conversation{many}, {told['model']}, window {told['window']:,}",
         ("engine", "cost", "cached", "folds", "pause", "lost"),
     )
+    values = max(one["needed"]["n"] for one in told["engines"].values())
     needed = _table(
-        f"needed later: {max(one['needed']['n'] for one in told['engines'].values()):,} exact values",
+        f"needed later: {values:,} exact values",
         ("engine", "tokens", "present", "context", "together", "reread"),
     )
     for name, figures in told["engines"].items():
@@ -214,7 +215,10 @@ def _print(told: dict[str, Any]) -> None:
         for baseline, beside in figures["needed"]["beside"].items():
             needed.add_row(f"  {baseline} beside", *_needed(beside), "", style="dim")
     console.print(costs)
-    console.print(needed)
+    if values:
+        console.print(needed)
+    else:
+        click.echo("needed later: nothing to look at; a smaller --window has more")
     for name, figures in told["engines"].items():
         if figures["overflows"]:
             over = f"{name}: {figures['overflows']:,} of {figures['requests']:,} requests do not fit the window"

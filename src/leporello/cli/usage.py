@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import click
 
-from leporello.cli.format import counted, print_json
+from leporello.cli.format import counted, on_one_line, print_json
 from leporello.cli.store_options import (
     NothingFoundError,
     age,
@@ -19,9 +20,12 @@ from leporello.cli.store_options import (
 )
 from leporello.config import Config
 from leporello.messages.visible import visible
+from leporello.store.titles import title_of
 
 if TYPE_CHECKING:
     from leporello.proof.savings import Savings
+
+_NAME = 23  # characters of a name: as many as the rest leaves of 80
 
 
 @click.command(name="usage")
@@ -51,6 +55,7 @@ def command(
     with opened(address) as store:
         infos = [conversation(store, key, owner)] if key else list(store.conversations(owner=owner))
         found = {info.key: savings_of(store, info, since=start, model=named) for info in infos}
+        titles = {info.key: title_of(store, info) for info in infos}
     found = {name: one for name, one in found.items() if one.requests or one.compactions}
     if not found:
         raise NothingFoundError("no request was recorded in that time")
@@ -59,21 +64,26 @@ def command(
         told = {name: one.as_dict() for name, one in found.items()}
         print_json({"conversations": told, "total": total.as_dict()})
         return
-    _print(found, total)
+    _print(_names(titles), found, total)
 
 
-def _print(found: dict[str, Savings], total: Savings) -> None:
+def _names(titles: dict[str, str]) -> dict[str, str]:
+    """Return what each conversation is called: its title, or its id where the title is missing or another's, too."""
+    shared = Counter(titles.values())
+    return {key: on_one_line(title, _NAME) if title and shared[title] == 1 else key for key, title in titles.items()}
+
+
+def _print(names: dict[str, str], found: dict[str, Savings], total: Savings) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    table = Table()
-    table.add_column("conversation")
-    for column in ("requests", "folds", "tokens read", "cached", "cost", "saved by caching", "saved by folding"):
-        table.add_column(column, justify="right")
+    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("conversation", overflow="fold")
+    for column in ("requests", "folds", "tokens\nread", "cached", "cost", "saved by\ncaching", "saved by\nfolding"):
+        table.add_column(column, justify="right", no_wrap=True)
     for name, one in found.items():
-        table.add_row(visible(name), *_cells(one))
+        table.add_row(visible(names[name]), *_cells(one))
     if len(found) > 1:
-        table.add_section()
         table.add_row("in all", *_cells(total), style="bold")
     Console().print(table)
     if total.unpriced:
@@ -90,5 +100,9 @@ def _cells(one: Savings) -> list[str]:
         f"{one.compactions:,}",
         f"{one.prompt_tokens:,}",
         f"{share:.0%}",
-        *(f"{'-' * (amount < 0)}${abs(amount):,.4f}" for amount in dollars),
+        *("?" if 0 < one.requests == one.unpriced else _dollars(amount) for amount in dollars),
     ]
+
+
+def _dollars(amount: float) -> str:
+    return f"{'-' * (amount < 0)}${abs(amount):,.4f}"
