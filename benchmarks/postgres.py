@@ -169,7 +169,7 @@ def _stored(stores: dict[str, Any], turns: int) -> None:
 def _statements(store: Store) -> None:
     """Count the statements that a turn, a look-up and a search send."""
     sent: list[object] = []
-    kept = {name: getattr(PostgresConnection, name) for name in ("execute", "executemany", "insert", "walk")}
+    kept = {name: getattr(PostgresConnection, name) for name in ("execute", "executemany", "walk")}
 
     def counting(run: Any) -> Any:
         def counted(self: Any, *arguments: Any) -> Any:
