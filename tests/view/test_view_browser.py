@@ -283,7 +283,7 @@ def test_the_keyboard_is_enough(browser: Browser, served: str) -> None:
     shown.context.close()
 
 
-def test_three_questions_are_answered_within_a_few_clicks(browser: Browser, served: str) -> None:
+def test_three_questions_are_answered_within_a_few_clicks(browser: Browser, served: str, demo: Store) -> None:
     """From the list: what happened at turn 40 and why, what the last fold cost, which file was read again after it."""
     heard: list[str] = []
     shown = opened(browser, heard, **LOOKS["light"])
@@ -296,7 +296,8 @@ def test_three_questions_are_answered_within_a_few_clicks(browser: Browser, serv
     expect(step).to_contain_text("#40 Request")
     expect(step).to_contain_text("Two containers were assigned to berth B-17")
     expect(step).to_contain_text("The allocator reads the free berths before it takes the advisory lock")
-    expect(step).to_contain_text("What changed since the step before: 12,315 → 15,261 tokens. Prefix kept: grew.")
+    sizes = " → ".join(f"{row.usage['prompt_tokens']:,}" for row in demo.journal(CONVERSATION)[38:40])
+    expect(step).to_contain_text(f"What changed since the step before: {sizes} tokens. Prefix kept: grew.")
     shown.get_by_role("button", name="← Fold").click()
     expect(step).to_contain_text("Fold #37: the window is filling; 76 → 30 messages")
 

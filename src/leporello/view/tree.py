@@ -22,6 +22,7 @@ MOST: Final = 40
 _WIDTH, _LANE, _LEFT, _RIGHT, _TOP = 960, 46, 24, 40, 34
 _BEND: Final = 26
 _LABEL: Final = 720  # a label that would begin behind this stands before its line
+_LETTER: Final = 7  # about as wide as one of a name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,11 +133,13 @@ def railway(branches: Sequence[MappedBranch], here: Here) -> Markup:
         name = f"{one.info.id} · {one.why}{', the head' if one.info.head else ''}"
         anchor, at = ("start", label) if label <= _LABEL else ("end", begin - 6)
         lines.append(f'<path class="line{mark}" d="{path}"/>')
+        wide = len(name) * _LETTER
+        left, right = min(label, at if anchor == "start" else at - wide), max(end, at + wide * (anchor == "start"))
         leads = here("window", branch=one.info.id)
         if parent is not None:  # what it has that the branch it left has not
             leads = here("tree", first=parent, second=one.info.id) + "#compare"
         stops.append(
-            f'<a href="{escape(leads)}">'
+            f'<a href="{escape(leads)}"><path class="near" d="M{left:.1f},{own - 6:.1f} H{right:.1f}"/>'
             f'<circle class="stop{mark}" cx="{end:.1f}" cy="{own}" r="7"/>'
             f'<text class="name" x="{at:.1f}" y="{own - 12:.1f}" text-anchor="{anchor}">{escape(name)}</text></a>'
         )
