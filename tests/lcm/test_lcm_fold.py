@@ -361,8 +361,8 @@ def test_what_is_quoted_can_pass_for_no_heading(newline: str) -> None:
 
 def long_read(number: int) -> list[Message]:
     """Return the read of a file that is several leaves long and of which little can be told."""
-    call = {"id": f"r{number}", "type": "function"}
-    call["function"] = {"name": "read_file", "arguments": f'{{"path": "src/part_{number}.txt"}}'}
+    function = {"name": "read_file", "arguments": f'{{"path": "src/part_{number}.txt"}}'}
+    call = {"id": f"r{number}", "type": "function", "function": function}
     return [
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": f"r{number}", "content": "plain words that say very little here\n" * 1_600},
