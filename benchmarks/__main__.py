@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
-import shutil
 import sys
 import time
 import traceback
@@ -17,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results import PUBLISHED, Result, write
+from benchmarks.results import Result, publish, write
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +90,7 @@ def main() -> int:
     parser.add_argument("--data", type=Path, help="a folder of real conversations; never copied")
     parser.add_argument("--encoder", type=Path, help="a folder with a sentence encoder, for locomo_vectors")
     parser.add_argument("--out", type=Path, default=Path("bench-results"), help="a folder (default: %(default)s)")
-    parser.add_argument("--publish", action="store_true", help="make docs/benchmarks.md of this run, with `make docs`")
+    parser.add_argument("--publish", action="store_true", help="put these into docs/benchmarks.md, with `make docs`")
     arguments = parser.parse_args()
     if unknown := set(arguments.names) - BENCHMARKS.keys():
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(BENCHMARKS)}")
@@ -103,7 +102,7 @@ def main() -> int:
     for file in files:
         print(f"wrote {file}")
     if arguments.publish:
-        shutil.copyfile(files[0], PUBLISHED)
+        publish(files[0])
     return 0 if all(result.met for result in results.values()) else 1
 
 

@@ -53,10 +53,19 @@ FAILS = """
 def register(ctx):
     ctx.register_hook("pre_llm_call", lambda: 1 / 0)
 """
+QUOTES = """
+def fail(user_message):
+    raise ValueError(user_message)
+
+
+def register(ctx):
+    ctx.register_hook("pre_llm_call", fail)
+"""
 SAYS = """
 def register(ctx):
     ctx.register_hook("kanban_task_created", print)
     ctx.register_tool(name="bare", handler=print)
+    ctx.register_tool(name="high tide?", schema={"parameters": {}}, handler=print)
     ctx.register_skill("x", "y")
 """
 
@@ -109,12 +118,19 @@ def test_a_hook_that_fails_is_told_and_the_turn_goes_on(home: Path, server: Mode
     assert text_of(server.requests[0].messages[-1]) == "How is the tide?"
 
 
+def test_the_words_of_a_hook_that_fails_have_no_secret(home: Path, server: ModelServer) -> None:
+    with agent(home, server, QUOTES) as opened, pytest.warns(PluginWarning) as told:
+        list(opened.ask("Log in with PASSWORD=hunter2, please."))
+    assert "ValueError: Log in with PASSWORD=[REDACTED:password], please." in str(told[0].message)
+
+
 def test_what_is_never_called_is_said(home: Path, server: ModelServer) -> None:
     with pytest.warns(PluginWarning) as told:
         agent(home, server, SAYS).close()
     said = " | ".join(str(one.message) for one in told)
     assert "has a hook kanban_task_created, which is never called here: the events are on_session_end" in said
     assert "its tool bare has no schema with parameters: it is left out" in said
+    assert "its tool high tide? has a name that providers refuse" in said
     assert "register_skill(), which does nothing here" in said
 
 

@@ -121,6 +121,23 @@ def test_recorded_summaries_need_recorded_cuts(leporello: Any, session: Path) ->
     assert "--cuts recorded" in leporello("replay", session, "--engines", "recorded").err
 
 
+def test_a_log_without_compactions_has_none_to_look_at(leporello: Any, session: Path) -> None:
+    told = leporello("replay", session, *FAST, "--engines", "recorded", "--cuts", "recorded")
+    assert (told.code, "no conversation that records a compaction" in told.err) == (2, True)
+    assert "no log records a compaction" in leporello("replay", session, *FAST, "--cuts", "recorded").out
+
+
+def test_where_no_window_is_looked_at_the_table_is_not_empty(leporello: Any, session: Path) -> None:
+    shown = leporello("replay", session, *FAST, "--window", "200000", "--no-probes").out
+    assert "no history fills half of it" in shown
+    assert "present" not in shown
+
+
+def test_a_report_that_cannot_be_written_is_told_before_anything_is_read(leporello: Any, tmp_path: Path) -> None:
+    told = leporello("replay", tmp_path / "nothing.json", "--report", tmp_path / "nowhere" / "report.html")
+    assert (told.code, "there is no folder" in told.err) == (2, True)
+
+
 def test_an_unknown_baseline_is_told(leporello: Any, session: Path) -> None:
     done = leporello("replay", session, "--beside", "magic")
     assert done.code == 2

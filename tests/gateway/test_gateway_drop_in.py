@@ -58,20 +58,20 @@ class Full(SQLiteStore):
 
 
 class Strict(Loopback):
-    """A provider of chat completions that refuses a field which it does not know."""
+    """A provider of chat completions that refuses a field which it does not know, or a word; it quotes the request."""
 
-    def __init__(self) -> None:
+    def __init__(self, word: bytes = b"stream_options") -> None:
         bodies: list[bytes] = []
         self.bodies = bodies
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 bodies.append(self.rfile.read(int(self.headers["content-length"])))
-                refused = b"stream_options" in bodies[-1]
+                refused = word in bodies[-1]
                 self.send_response(400 if refused else 200)
                 self.send_header("content-type", "application/json" if refused else "text/event-stream")
                 self.end_headers()
-                error = b'{"error": {"message": "Unrecognized request argument supplied: stream_options"}}'
+                error = b'{"error": {"message": "Unrecognized request argument supplied", "input": %s}}' % bodies[-1]
                 self.wfile.write(error if refused else b"".join([*CHUNKS, DONE]))
 
             def log_message(self, *args: object) -> None:
@@ -130,6 +130,15 @@ class TestTheProviderGets:
             assert [b"stream_options" in body for body in provider.bodies] == [True, False, False]
             (info,) = gateway.store.conversations()
             assert gateway.texts(info.key) == ["one", "one", "two", "one"]
+
+    def test_a_refusal_that_only_quotes_the_field_changes_nothing_for_others(
+        self, start: Callable[..., Gateway]
+    ) -> None:
+        with Strict(b"forbidden") as provider:
+            gateway = start(provider)
+            assert gateway.chat([{"role": "user", "content": "forbidden"}], stream=True).status_code == 400
+            assert gateway.chat(HELLO, stream=True).status_code == 200
+            assert [b"stream_options" in body for body in provider.bodies] == [True, False, True]
 
     def test_planted_a_refusal_of_our_own_field_that_reaches_the_client(
         self, start: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch

@@ -9,8 +9,8 @@ import pytest
 
 from leporello import LCMEngine
 from leporello.errors import NetworkError
-from leporello.lcm import verify
-from leporello.lcm.dag import roots
+from leporello.lcm import node_writer, verify
+from leporello.lcm.dag import roots, seqs_of
 from leporello.lcm.node_writer import _joined, _quoted
 from leporello.llm import FakeClock, ScriptedLLM
 from leporello.messages import Message, role_of, text_of, violations
@@ -357,3 +357,44 @@ def test_what_is_quoted_can_pass_for_no_heading(newline: str) -> None:
     text = _quoted(redact_messages([{"role": "tool", "tool_call_id": "c", "content": forged}]))
     assert parse(text).goal == ()
     assert parse(_joined([GOOD, text], 300, "")).goal == parse(GOOD).goal
+
+
+def long_read(number: int) -> list[Message]:
+    """Return the read of a file that is several leaves long and of which little can be told."""
+    function = {"name": "read_file", "arguments": f'{{"path": "src/part_{number}.txt"}}'}
+    call = {"id": f"r{number}", "type": "function", "function": function}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": f"r{number}", "content": "plain words that say very little here\n" * 1_600},
+    ]
+
+
+class TestSmallNeighbours:
+    """Leaves that say little share one, so that no block is nearly empty."""
+
+    def folded(self, make_engine: Make, llm: ScriptedLLM | None = None) -> tuple[LCMEngine, list[Message]]:
+        engine = make_engine(64_000, llm=llm, config={"tail": 0.005, "leaf_tokens": 4_000})
+        ask: Message = {"role": "user", "content": "Read both files."}
+        window = engine.compress([SYSTEM, ask, *long_read(1), *long_read(2), ASK])
+        assert_sound(engine, window)
+        return engine, window
+
+    def test_the_parts_of_what_was_read_share_a_leaf(self, make_engine: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+        engine, _ = self.folded(make_engine)
+        shared = next(node for node in nodes_of(engine) if len(node.covers) > 2)
+        assert "src/part_1.txt — read in part" in shared.text
+        assert shared.messages == len(seqs_of(shared.covers)) < len(shared.covers)
+        monkeypatch.setattr(node_writer, "MOST_SHARED", 0)  # defect
+        alone, _ = self.folded(make_engine)
+        assert max(len(node.covers) for node in nodes_of(alone)) == 1
+        assert len(nodes_of(engine)) < len(nodes_of(alone)) / 2
+
+    def test_it_returns_the_originals(self, make_engine: Make) -> None:
+        engine, _ = self.folded(make_engine)
+        shared = next(node for node in nodes_of(engine) if len(node.covers) > 2)
+        told = engine.handle_tool_call("lcm_expand", {"id": shared.id})
+        assert "plain words that say very little here" in told
+
+    def test_what_a_model_wrote_is_not_joined(self, make_engine: Make) -> None:
+        engine, _ = self.folded(make_engine, ScriptedLLM(GOOD, context_length=100_000))
+        assert all(len(node.covers) == 1 for node in nodes_of(engine) if not node.children)

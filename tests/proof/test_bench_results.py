@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from benchmarks import __main__ as command
-from benchmarks.results import PUBLISHED, Result, markdown, write
+from benchmarks.results import PUBLISHED, Result, markdown, publish, write
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,6 +43,20 @@ def test_the_page_tells_its_caveats(tmp_path: Path) -> None:
     page = write(RESULTS, tmp_path)[1].read_text("utf-8")
     assert "simulated" in page
     assert "not the accuracy of answers" in page
+
+
+def test_a_run_of_some_benchmarks_leaves_the_others_as_they_were(tmp_path: Path) -> None:
+    published = tmp_path / "published.json"
+    earlier = {"date": "2026-01-02T03:04:05", "machine": {}, "benchmarks": {}}
+    earlier["benchmarks"] = {name: {**vars(RESULTS[name]), "printed": "told earlier"} for name in RESULTS}
+    published.write_text(json.dumps(earlier), "utf-8")
+    publish(write({"cost": RESULTS["cost"]}, tmp_path)[0], published)
+    page = markdown(json.loads(published.read_text("utf-8")))
+    assert "| speed | how fast | met | 2 | 2026-01-02 |" in page
+    assert "| cost | what it costs | missed | 3 |" in page
+    assert page.count("told earlier") == 1
+    publish(write(RESULTS, tmp_path)[0], tmp_path / "first.json")
+    assert (tmp_path / "first.json").exists()
 
 
 def test_what_is_published_is_a_run() -> None:

@@ -62,6 +62,13 @@ def test_what_a_replay_cannot_have_is_refused_before_it_is_run(text: str) -> Non
     assert parse("lost=0, cost<=mask, needed.kinds.path.present>=0.5, mask:reread.unnecessary>0", ENGINES)
 
 
+def test_a_share_of_what_is_counted_is_refused() -> None:
+    """One probe that is found would be more than 0.9."""
+    with pytest.raises(GateError, match=r"a number of probes; compare it as in by_cue>=0.9\*asked"):
+        parse("by_cue>=0.9", ENGINES)
+    assert parse("by_cue>=0.9*asked, lost<=2, in_context>=0.9", ENGINES)
+
+
 def test_a_gate_that_is_refused_reads_no_file() -> None:
     for gate in ["", "beauty>1", "nobody:lost=0"]:
         with pytest.raises(GateError):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from leporello import Session
 from leporello.errors import RedactionError
-from leporello.redact import WITHHELD, redact, redact_messages, secrets
+from leporello.redact import WITHHELD, pattern_rule, redact, redact_messages, redact_part, secrets
 from leporello.redact.rules import installed_rules
 
 if TYPE_CHECKING:
@@ -77,6 +77,12 @@ def test_what_a_rule_finds_reaches_no_summary(site: Site, tmp_path: Path) -> Non
     assert TICKET not in str(written)
 
 
+def _yields(**fields: Any) -> str:
+    """Return the code of a rule that yields a secret with these fields."""
+    secret = {"kind": "x", "start": 0, "end": 3, **fields}
+    return f"from leporello.redact import Secret\n\ndef find(text):\n    yield Secret(**{secret})\n"
+
+
 @pytest.mark.parametrize(
     ("code", "target", "told"),
     [
@@ -94,6 +100,13 @@ def test_what_a_rule_finds_reaches_no_summary(site: Site, tmp_path: Path) -> Non
             "find",
             "names a kind",
         ),
+        ("import sys\n\ndef find(text):\n    sys.exit(text)\n", "find", "failed (SystemExit)"),
+        ("import sys\n\nsys.exit(3)\n", "find", "cannot be used (SystemExit)"),
+        (_yields(kind=None), "find", "names a kind"),
+        (_yields(start="0"), "find", "no whole number"),
+        (_yields(start=0.0), "find", "no whole number"),
+        (_yields(start=False), "find", "no whole number"),
+        (_yields(end=None), "find", "no whole number"),
     ],
 )
 def test_a_rule_that_cannot_do_its_work_withholds_the_text(site: Site, code: str, target: str, told: str) -> None:
@@ -104,3 +117,27 @@ def test_a_rule_that_cannot_do_its_work_withholds_the_text(site: Site, code: str
     assert "'harbour' of the package harbour-rules" in str(raised.value)
     assert TICKET not in str(raised.value)
     assert redact(f"The project {TICKET} begins.") == WITHHELD
+    assert redact_part(f"The project {TICKET} begins.", 4, 20) == WITHHELD
+
+
+def test_what_the_code_of_a_rule_says_when_it_is_loaded_is_not_logged(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.install("raise RuntimeError('no answer from postgres://ada:hunter22@rules.example/db')\n")
+    assert redact("The harbour is quiet.") == WITHHELD
+    assert "cannot be used (RuntimeError)" in caplog.text
+    assert "hunter22" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "secret"),
+    [
+        (r"ticket (?P<secret>\d+)|pass \d+", ["12", "pass 34"]),
+        (r"(?:pass )(?P<secret>\d*)", ["34"]),
+        (r"\d*", ["12", "34"]),
+    ],
+)
+def test_a_pattern_whose_group_matches_nothing_hides_the_whole_match(pattern: str, secret: list[str]) -> None:
+    text = "ticket 12, pass 34"
+    found = list(pattern_rule("number", pattern)(text))
+    assert [text[one.start : one.end] for one in found] == secret

@@ -90,6 +90,8 @@ def command(
     conditions = [] if gate is None else parse(gate, names)
     if "recorded" in names and cuts != "recorded":
         raise click.BadParameter("recorded summaries are seen with --cuts recorded only.", param_hint="--engines")
+    if report and not report.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {report.parent}.", param_hint="--report")
     settings = replace(_settings(model, provider, window, cuts, beside), probes=probes)
     skipped: list[Skipped] = []
     transcripts = (one for file in files for one in read_transcripts(file, on_skip=skipped.append))
@@ -97,7 +99,8 @@ def command(
         figures = replay_all(_chosen(transcripts, join), names, settings, jobs=jobs, on_done=progress.done)
     figures.skipped = [str(one) for one in skipped]
     if not figures.sessions:
-        raise TranscriptError("there is no conversation to replay.", file=", ".join(map(str, files)))
+        lacks = "that records a compaction" if cuts == "recorded" else "to replay"
+        raise TranscriptError(f"there is no conversation {lacks}.", file=", ".join(map(str, files)))
     told = figures.as_dict()
     if report:
         _write_report(figures, report)
@@ -215,10 +218,11 @@ def _print(told: dict[str, Any]) -> None:
         for baseline, beside in figures["needed"]["beside"].items():
             needed.add_row(f"  {baseline} beside", *_needed(beside), "", style="dim")
     console.print(costs)
-    if values:
+    if any(one["needed"]["cuts"] for one in told["engines"].values()):
         console.print(needed)
     else:
-        click.echo("needed later: nothing to look at; a smaller --window has more")
+        why = "no log records a compaction" if told["cuts"] == "recorded" else "no history fills half of it"
+        console.print(f"Needed later: no window was looked at, because {why}.")
     for name, figures in told["engines"].items():
         if figures["overflows"]:
             over = f"{name}: {figures['overflows']:,} of {figures['requests']:,} requests do not fit the window"

@@ -126,28 +126,28 @@ class Exchange:
             await shielded(self._storing(_call_each, calls))
             count, listed, calls = until, None, []
 
-    async def _ask(self, folded: dict[str, Any] | None) -> Reply:
-        """Send the client's own bytes, or its request with the folded messages."""
+    async def _ask(self, folded: dict[str, Any] | None, *, counted: bool = True) -> Reply:
+        """Send the client's own bytes, or its request with the folded messages; `counted` asks for the usage too."""
         asked = self._asked
-        long = len(asked.content) > SMALL
-        outgoing = await self._session.compute(self._outgoing, folded) if long else self._outgoing(folded)
+        build = partial(self._outgoing, folded, counted=counted and asked.model not in self._upstream.uncounted)
+        outgoing = await self._session.compute(build) if len(asked.content) > SMALL else build()
         self._counted, self._session.weight = outgoing.counted, len(outgoing.content)
         send = self._upstream.send(self._dialect.path, outgoing.content, asked.headers, asked.query)
         reply = await self._from_provider(send)
         if not outgoing.counted or reply.status not in _UNKNOWN_FIELD or COUNTING not in await reply.peek():
             return reply
         await reply.aclose()
-        self._upstream.uncounted[asked.model] = True
-        return await self._ask(folded)
+        reply = await self._ask(folded, counted=False)
+        if reply.is_success:  # else it was refused for another reason, in words that quote the request
+            self._upstream.uncounted[asked.model] = True
+        return reply
 
-    def _outgoing(self, folded: dict[str, Any] | None) -> Outgoing:
+    def _outgoing(self, folded: dict[str, Any] | None, *, counted: bool) -> Outgoing:
         body, content = self._asked.body, self._asked.content
         if folded is not None:
             body = self._dialect.folded(body, folded)
             content = written(body)
-        if self._asked.model in self._upstream.uncounted:
-            return Outgoing(content=content)
-        return self._dialect.counted(body, content)
+        return self._dialect.counted(body, content) if counted else Outgoing(content=content)
 
     async def _recover(self, status: int, content: bytes, headers: Mapping[str, str]) -> dict[str, Any] | None:
         """Return a shorter request, if the provider refused this one as too long and it could be folded."""

@@ -1,6 +1,6 @@
 """The summary DAG as data: how messages are packed into leaves, what a node covers, which nodes are at the top.
 
-A leaf covers runs of messages by `seq`, or a part of one long message by characters of its text. A condensed node
+A leaf covers runs of messages by `seq`, and parts of long ones by characters of their text. A condensed node
 covers nodes. All functions are pure.
 """
 

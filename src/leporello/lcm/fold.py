@@ -88,8 +88,7 @@ class Fold:
         ready = self.usable(messages)
         covered = Coverage(ready)
         rest = [stored for stored in messages if stored.seq not in covered]
-        written = [self._writer.leaf(pieces) for pieces in reversed(pack(rest, leaf_tokens))]
-        self._use([*ready, *self._stored(written[::-1])])
+        self._use([*ready, *self._stored(self._writer.leaves(pack(rest, leaf_tokens)))])
 
     def improve(self) -> None:
         """Replace nodes by those that were written again in the background."""

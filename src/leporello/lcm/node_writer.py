@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 LEAF_SHARE, CONDENSED_SHARE = 0.20, 0.40  # of the source
 SMALLEST_TEXT = 48
 TELLING_TEXT = 160  # tokens that a leaf may always have, if that is at most half of its source
+MOST_SHARED = 4 * TELLING_TEXT  # tokens of small neighbours that share a leaf
 SMALLEST_SOURCE = 2 * SMALLEST_TEXT  # up to here the messages are quoted
 REMAKE = "remake"  # in the meta of a node that was written without the model
 CALLS, PAID = "model_calls", "cost_usd"  # in the meta of a node: the model calls in the background, and their cost
@@ -105,25 +106,32 @@ class NodeWriter:
         has_model = self.use_model and self._summariser.llm is not None
         return has_model and self.call_budget.open and not self.call_budget.fallback
 
+    def leaves(self, packed: Sequence[Sequence[Piece]]) -> list[Node]:
+        """Write a leaf of each of these stretches of messages, the newest first.
+
+        Without a model small neighbours share a leaf; what a model writes is prepared one leaf at a time.
+        """
+        written = [self.leaf(pieces) for pieces in reversed(packed)][::-1]
+        if self._summariser.llm is not None:
+            return written
+        runs: list[list[tuple[Sequence[Piece], Node]]] = []
+        for pieces, node in zip(packed, written, strict=True):
+            together = runs and all(map(_is_small, (runs[-1][-1][1], node)))
+            if together and sum(held.tokens for _, held in runs[-1]) + node.tokens <= MOST_SHARED:
+                runs[-1].append((pieces, node))
+            else:
+                runs.append([(pieces, node)])
+        return [self._shared(run) if len(run) > 1 else run[0][1] for run in runs]
+
     def leaf(self, pieces: Sequence[Piece]) -> Node:
         """Write the summary of messages."""
-        source = sum(piece.tokens for piece in pieces)
-        text, made_by, mark = self._told(views(pieces), source)
-        first, *_ = stored = [piece.stored for piece in pieces]
-        return Node(
-            level=0,
-            text=text,
-            tokens=count_text(text),
-            source_tokens=source,
-            made_by=made_by,
-            covers=covers_of(pieces),
-            first_seq=min(s.seq for s in stored),
-            last_seq=max(s.seq for s in stored),
-            messages=len(stored),
-            time_from=min(s.time for s in stored),
-            time_to=max(s.time for s in stored),
-            meta={**mark, "counts": _counts(stored), "begins": first.id},
-        )
+        text, made_by, mark = self._told(views(pieces), sum(piece.tokens for piece in pieces))
+        return _leaf(pieces, text, made_by, mark)
+
+    def _shared(self, run: Sequence[tuple[Sequence[Piece], Node]]) -> Node:
+        """Return one leaf that tells what several told."""
+        text = _joined([node.text for _, node in run], sum(node.tokens for _, node in run), self._focus)
+        return _leaf([piece for pieces, _ in run for piece in pieces], text, "extract", {})
 
     def condensed(self, children: Sequence[Node], budget: int) -> Node:
         """Write one node over several."""
@@ -210,6 +218,29 @@ class NodeWriter:
 
     def _meta(self, made_by: str) -> dict[str, Any]:
         return {REMAKE: True} if made_by == "extract" and self._summariser.llm is not None else {}
+
+
+def _leaf(pieces: Sequence[Piece], text: str, made_by: Literal["model", "extract"], mark: dict[str, Any]) -> Node:
+    stored = list({piece.stored.seq: piece.stored for piece in pieces}.values())
+    return Node(
+        level=0,
+        text=text,
+        tokens=count_text(text),
+        source_tokens=sum(piece.tokens for piece in pieces),
+        made_by=made_by,
+        covers=covers_of(pieces),
+        first_seq=min(s.seq for s in stored),
+        last_seq=max(s.seq for s in stored),
+        messages=len(stored),
+        time_from=min(s.time for s in stored),
+        time_to=max(s.time for s in stored),
+        meta={**mark, "counts": _counts(stored), "begins": stored[0].id},
+    )
+
+
+def _is_small(node: Node) -> bool:
+    """Tell whether a block would say little; a quotation is no summary that could be joined with another."""
+    return node.tokens <= TELLING_TEXT and node.text.startswith("## ")
 
 
 def _quoted(messages: Views) -> str:

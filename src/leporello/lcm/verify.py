@@ -128,7 +128,7 @@ def _claims(node: Node, known: dict[str, Node], where: str) -> Iterator[Finding]
     if firsts and (min(firsts), max(lasts)) != (node.first_seq, node.last_seq):
         claim = f"it claims seq {node.first_seq} to {node.last_seq}"
         yield Finding(where=where, problem=f"{claim}, but covers {min(firsts)} to {max(lasts)}")
-    held = sum(c.last_seq - c.first_seq + 1 for c in node.covers) + sum(child.messages for child in children)
+    held = len(seqs_of(node.covers)) + sum(child.messages for child in children)
     if held != node.messages:
         yield Finding(where=where, problem=f"it claims {node.messages} messages, but covers {held}")
 

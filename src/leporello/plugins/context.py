@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from leporello.engine import ContextEngine
 from leporello.errors import PluginError
@@ -23,6 +24,7 @@ _NO_EFFECT = {
     "register_memory_provider": "the memory provider is not used",
     "register_platform": "the platform is not connected",
 }
+_TOOL_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +118,9 @@ class PluginContext:
             return
         told = dict((schema or {}).get("function") or schema or {})
         problem = (
-            "has no schema with parameters"
+            "has a name that providers refuse (they take up to 64 letters, digits, '_' and '-')"
+            if not _TOOL_NAME.fullmatch(str(name))
+            else "has no schema with parameters"
             if not isinstance(told.get("parameters"), Mapping)
             else "has a handler that is not a plain function"
             if not callable(handler) or more.get("is_async") or inspect.iscoroutinefunction(handler)

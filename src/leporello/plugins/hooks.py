@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leporello.engine import ForeignCall, call_fitting
 from leporello.errors import PluginWarning
+from leporello.redact import redact
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -53,7 +54,7 @@ class Hooks:
                 self._hooks[event].remove(hook)
                 told = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
                 warnings.warn(
-                    f"plugin '{hook.plugin}': its hook {event} failed and is not called again: {told}",
+                    f"plugin '{hook.plugin}': its hook {event} failed and is not called again: {redact(told)}",
                     PluginWarning,
                     stacklevel=2,
                 )

@@ -113,6 +113,8 @@ def _check(conditions: Iterable[Condition], engines: set[str]) -> None:
             raise GateError(
                 f"{one.text!r}: there is no engine to check, only baselines; name one, as in mask:{one.text}."
             )
+        if one.figure.startswith("probes.") and not one.other and one.number % 1:
+            raise GateError(f"{one.text!r}: {one.figure} is a number of probes; compare it as in by_cue>=0.9*asked.")
         for figure in (one.figure, *([one.other_figure] if one.other and one.other not in engines else [])):
             if not figure.startswith(_OPEN):
                 _figure(_NOTHING, figure)

@@ -27,13 +27,14 @@ _GROUP: Final = "secret"
 
 
 def pattern_rule(kind: str, pattern: str) -> Rule:
-    """Return a rule that finds a regular expression; of a match, what its group `secret` holds if it has one."""
+    """Return a rule that finds a regular expression; of a match, its group `secret` if that has matched something."""
     compiled = re.compile(pattern)
-    part: int | str = _GROUP if _GROUP in compiled.groupindex else 0
 
     def find(text: str) -> Iterator[Secret]:
         for match in compiled.finditer(text):
-            yield Secret(kind=kind, start=match.start(part), end=match.end(part))
+            start, end = match.span(_GROUP if match.groupdict().get(_GROUP) else 0)
+            if start < end:
+                yield Secret(kind=kind, start=start, end=end)
 
     return find
 
@@ -58,7 +59,7 @@ class _InstalledRule:
         rule = self._loaded()
         try:
             found = list(rule(subject.text))
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             raise RedactionError(f"{self._name} failed ({type(error).__name__})") from error
         for secret in found:
             self._check(secret, len(subject.text))
@@ -73,8 +74,8 @@ class _InstalledRule:
         if self._rule is None and not self._problem:
             try:
                 self._rule = self._point.load()
-            except Exception as error:  # noqa: BLE001 - another package's code may raise anything
-                self._problem = f"{type(error).__name__}: {error}"
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - another package's code may raise anything
+                self._problem = _told(error)
             else:
                 self._problem = "" if callable(self._rule) else f"{self._point.value} is not a function"
         if self._problem:
@@ -84,7 +85,16 @@ class _InstalledRule:
     def _check(self, secret: Any, length: int) -> None:
         if not isinstance(secret, Secret):
             raise RedactionError(f"{self._name} yields a {type(secret).__name__}, not a Secret")
-        if not _KIND.fullmatch(secret.kind):
+        kind: Any = secret.kind
+        if not isinstance(kind, str) or not _KIND.fullmatch(kind):
             raise RedactionError(f"{self._name} names a kind that is not of lower-case letters, digits and '-'")
+        if not (type(secret.start) is int is type(secret.end)):
+            raise RedactionError(f"{self._name} finds a secret at a place that is no whole number")
         if not 0 <= secret.start < secret.end <= length:
             raise RedactionError(f"{self._name} finds a secret outside of the text, or an empty one")
+
+
+def _told(error: BaseException) -> str:
+    """Say what went wrong when a rule was loaded; what its own code says may hold an address with a password."""
+    name = type(error).__name__
+    return f"{name}: {error}" if isinstance(error, (ImportError, AttributeError, SyntaxError)) else name

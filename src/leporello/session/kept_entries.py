@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from leporello.messages.responses import compaction_of
 from leporello.session.saved_branch import number_of
 from leporello.session.window import Source, Window, entry_of
+from leporello.summary.payloads import is_shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -28,14 +29,16 @@ def with_kept(entries: Sequence[Entry], before: Sequence[Entry], pinned: Sequenc
 
 
 def _put_pins_back(window: Window, before: Sequence[Entry], pinned: Sequence[Stored]) -> None:
-    """Insert the pinned messages that the fold removed, each before the messages that were stored after it."""
+    """Put the pinned messages that the fold shortened in their place, and those that it removed before later ones."""
     sources = {source.id: source for entry in before for source in entry.sources}
     for row in pinned:
-        if any(one.id == row.id for entry in window.entries for one in entry.sources):
-            continue
         source = sources.get(row.id) or Source(message=row.message, id=row.id)
-        at = _place_of(window, row.id)
-        window.replace(at, [source.entry(), *window.entries[at:]], at)
+        shown = next((at for at, entry in enumerate(window.entries) if row.id in entry.source_ids), None)
+        if shown is None:
+            at = _place_of(window, row.id)
+            window.replace(at, [source.entry(), *window.entries[at:]], at)
+        elif is_shortened(window.entries[shown].message, source.message):
+            window.replace(shown, [source.entry(), *window.entries[shown + 1 :]], shown)
 
 
 def _put_compaction_back(window: Window, before: Sequence[Entry]) -> None:

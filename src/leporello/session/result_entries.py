@@ -9,6 +9,7 @@ from leporello.messages import fingerprint, is_system, leading_systems, role_of,
 from leporello.session.calls import key_of_calls
 from leporello.session.saved_branch import grouped, message_ids
 from leporello.session.window import Entry, entry_of
+from leporello.summary.payloads import is_shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,9 +47,10 @@ def folded_entries(result: Sequence[Message], given: Sequence[Message], before: 
     matches = _Matches(given, before)
     places = [matches.same(message) for message in result]
     prompt = leading_systems(result)
-    for index, message in enumerate(result):
+    for index in (*range(len(result)), *reversed(range(len(result)))):  # the neighbour of a match may be one too
+        message = result[index]
         if places[index] is None and (index < prompt or not is_system(message)):
-            places[index] = matches.made_of(message, _next_place(places, index, len(before)))
+            places[index] = matches.made_of(message, _neighbours(places, index, len(before)))
     entries = [_folded(message, before, place) for message, place in zip(result, places, strict=True)]
     return _with_newest(entries, before)
 
@@ -72,9 +74,9 @@ class _Matches:
             self._used.add(place)
         return place
 
-    def made_of(self, message: Message, following: int) -> int | None:
-        """Return the entry that a changed message was made of."""
-        place = next((at for at in self._candidates(message, following) if at not in self._used), None)
+    def made_of(self, message: Message, neighbours: tuple[int, int]) -> int | None:
+        """Return the entry that a changed message was made of; `neighbours` are those before and behind it."""
+        place = next((at for at in self._candidates(message, neighbours) if at not in self._used), None)
         if place is not None:
             self._used.add(place)
         return place
@@ -89,14 +91,17 @@ class _Matches:
             places.pop()
         return places[-1] if places else None
 
-    def _candidates(self, message: Message, following: int) -> Iterator[int]:
-        """Yield the entries that a changed message may come from: with the same calls, or whose text it contains."""
+    def _candidates(self, message: Message, neighbours: tuple[int, int]) -> Iterator[int]:
+        """Yield the entries that a changed message may come from: with its calls, with its text, or shortened to it."""
         yield from self._keys().get(_key(message), ())
-        last = following - 1
-        if role_of(message) == "assistant" and last >= 0 and self._before[last].role == "assistant":
-            text = text_of(self._before[last].message)
-            if text and text in text_of(message):
-                yield last
+        before, behind = neighbours
+        for place in (behind - 1, before + 1):
+            if not 0 <= place < len(self._before) or self._before[place].role != role_of(message):
+                continue
+            text = text_of(self._before[place].message)
+            has_all = role_of(message) == "assistant" and place == behind - 1 and text and text in text_of(message)
+            if has_all or is_shortened(message, self._before[place].message):
+                yield place
 
     def _keys(self) -> dict[tuple[str, ...], list[int]]:
         if self._places is None:
@@ -113,8 +118,10 @@ def _key(message: Message) -> tuple[str, ...]:
     return ("system",) if is_system(message) else key_of_calls(message)
 
 
-def _next_place(places: Sequence[int | None], index: int, end: int) -> int:
-    return next((place for place in places[index + 1 :] if place is not None), end)
+def _neighbours(places: Sequence[int | None], index: int, end: int) -> tuple[int, int]:
+    """Return the nearest places before and behind that are known."""
+    before = next((place for place in reversed(places[:index]) if place is not None), -1)
+    return before, next((place for place in places[index + 1 :] if place is not None), end)
 
 
 def _folded(message: Message, before: Sequence[Entry], place: int | None) -> Entry:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from leporello.session.window import Source, entry_of
 from leporello.summary.blocks import shown
+from leporello.summary.payloads import is_shortened
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -65,6 +66,8 @@ def load(branch: Branch) -> SavedBranch:
             turn.append(row)
         elif not is_new:
             break
+    if turn and turn[-1].role == "user":
+        entries = [_whole(entry, turn[-1]) for entry in entries]
     shown = {one.id for entry in entries for one in entry.sources}
     if any(row.superseded for row in rows.values()):
         _insert_replacements(entries, branch, rows, window.folded_to, last)
@@ -83,6 +86,12 @@ def load(branch: Branch) -> SavedBranch:
         items=items,
         whole=sum(len(entry.stored_as) for entry in entries) == len(items),
     )
+
+
+def _whole(entry: Entry, row: Stored) -> Entry:
+    """Return the entry of a message that was shortened with all that it says; any other as it is."""
+    is_its_own = entry.source_ids == (row.id,)
+    return _entry_of_row(row) if is_its_own and is_shortened(entry.message, row.message) else entry
 
 
 def _first_of(entries: Sequence[Entry], ids: set[str]) -> int | None:

@@ -13,6 +13,7 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from leporello.messages import text_of
 from leporello.messages.types import SEALED_TYPES
 
 if TYPE_CHECKING:
@@ -44,6 +45,12 @@ def shorten(message: Message, limit: int, *, where: str = FOLDED) -> Message:
     if isinstance(reasoning, str) and (text := _shorter(reasoning, limit, where)) is not reasoning:
         changed["reasoning_content"] = text
     return cast("Message", {**message, **changed}) if changed else message
+
+
+def is_shortened(message: Message, original: Message) -> bool:
+    """Tell whether a message has the text that `shorten` left of another one's."""
+    parts, text = _LEFT_OUT.split(text_of(message)), text_of(original)
+    return len(parts) > 1 and text.startswith(parts[0]) and text.endswith(parts[-1])
 
 
 def _shorter(text: str, limit: int, where: str) -> str:

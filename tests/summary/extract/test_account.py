@@ -73,6 +73,8 @@ class TestWhatWasDone:
             ("Great catch! You are right, both files exist.", "You are right, both files exist."),
             ("Perfect approach! The id stays stable.", "The id stays stable."),
             ("Great, the tests pass.", "the tests pass."),
+            ("Good catch - you're right.", "you're right."),
+            ("Both tests pass now. Next, I'll fix the third one.", "Both tests pass now."),
             ("Good tests need data of their own.", "Good tests need data of their own."),
             ("Two kinds of issues: 1. errors 2. names of files.", "Two kinds of issues: 1. errors 2. names of files."),
         ],
@@ -83,6 +85,29 @@ class TestWhatWasDone:
     def test_the_check_of_sentences_finds_half_of_one(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(wording, "_FILLER", re.compile(r"^great\s+", re.IGNORECASE))
         assert wording.gist("Great catch! You are right.", 80) == "catch! You are right."
+
+    def test_where_whole_sentences_say_little_the_next_one_is_cut(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        said = (
+            "Yes, it works. " + "The limit is read twice, once at the start and once more when a port is opened. " * 3
+        )
+        assert wording.gist(said, 80).startswith("Yes, it works. The limit is read twice")
+        monkeypatch.setattr(wording, "_ENOUGH", 0.0)  # defect
+        assert wording.gist(said, 80) == "Yes, it works."
+
+    @pytest.mark.parametrize(
+        "said",
+        [
+            "Good. I have enough context now. Let me start.\n\nFirst, let me add `open_port()` to the settings:",
+            "Now create the template for reviews:",
+            "让我看看这个文件。",
+        ],
+    )
+    def test_several_announcements_are_no_answer(self, said: str) -> None:
+        assert wording.announces(said)
+        assert not wording.announces(f"The reader assumes UTF-8. {said}")
+
+    def test_a_long_text_is_read_in_linear_time(self) -> None:
+        assert not wording.announces("let me: " * 20_000 + "\nx")
 
 
 class TestNextSteps:

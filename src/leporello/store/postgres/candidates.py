@@ -15,11 +15,13 @@ from leporello.store.relational.matching import COUNTED, FEW_OTHERS, SCANNED, SC
 from leporello.store.relational.rows import conversation_term, find, number_of, owner_term
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from leporello.store.postgres.expression import TermExpression
     from leporello.store.records import SearchFilter
     from leporello.store.relational.dialect import Connection
 
-_CHUNK: Final = 256  # hits that are looked up at once
+_CHUNK: Final = 512  # hits that are looked up at once
 _K1: Final = 1.2
 _B: Final = 0.75
 _LEAST_RARITY: Final = 1e-6  # the constants of BM25 as FTS5 has them
@@ -115,40 +117,36 @@ def _newest(connection: Connection, look: _Look, limit: int) -> tuple[list[tuple
     near = nears(look.expression)
     query, values = look.hits("s.id, s.text" if near else "s.id")
     rows = connection.walk(query, (*values, SCORED if near else SCANNED + 1))
-    numbers = (number for number, *text in rows if all(each.holds(text[0]) for each in near))
-    found: list[tuple[int, float]] = []
-    looked_at = 0
-    while chunk := list(islice(numbers, min(_CHUNK, SCANNED - looked_at))):
-        passing = _passing(connection, look, chunk)
-        found += [(number, 0.0) for number in chunk if number in passing]
-        if len(found) >= limit:
-            return found[:limit], False
-        looked_at += len(chunk)
-    return found, next(numbers, None) is not None
-
-
-def _passing(connection: Connection, look: _Look, numbers: list[int]) -> set[int]:
-    """Return those messages that pass the filter."""
-    where, values = _conditions(look)
-    rows = connection.execute(f"SELECT m.id FROM messages m WHERE m.id = ANY (?) AND {where}", (numbers, *values))
-    return {number for (number,) in rows}
+    hits = ((number, 0.0) for number, *text in rows if all(each.holds(text[0]) for each in near))
+    found = list(islice(_passing(connection, look, islice(hits, SCANNED)), limit))
+    return found, len(found) < limit and next(hits, None) is not None
 
 
 def _best(connection: Connection, look: _Look, limit: int) -> tuple[list[tuple[int, float]], bool]:
     """Score the newest hits, and return the best that pass the filter; and whether there were more than the newest."""
-    where, wanted = _conditions(look)
-    query, values = look.hits("s.conversation, s.id, s.length, s.text")
+    query, values = look.hits("s.id, s.length, s.text")
     score, weights = _score(connection, look.expression)
-    rows = connection.execute(
+    scored = (
         f"WITH newest AS MATERIALIZED ({query})"
-        f" SELECT s.id, {score} AS score FROM newest s"
-        " JOIN messages m ON m.conversation = s.conversation AND m.id = s.id"
-        f" WHERE {where} ORDER BY score DESC, s.id DESC LIMIT ?",
-        (*values, SCORED, *weights, *wanted, limit),
-    ).fetchall()
+        f" SELECT s.id, {score} AS score FROM newest s ORDER BY score DESC, s.id DESC"
+    )
+    hits = ((number, float(score)) for number, score in connection.walk(scored, (*values, SCORED, *weights)))
+    found = list(islice(_passing(connection, look, hits), limit))
     query, values = look.hits("s.id")
     beyond = connection.execute(f"{query} OFFSET ?", (*values, 1, SCORED)).fetchone()
-    return [(number, float(score)) for number, score in rows], beyond is not None
+    return found, beyond is not None
+
+
+def _passing(connection: Connection, look: _Look, hits: Iterable[tuple[int, float]]) -> Iterator[tuple[int, float]]:
+    """Yield those hits that pass the filter: they are looked up by their numbers, a few at a time."""
+    where, values = _conditions(look)
+    left = iter(hits)
+    while chunk := list(islice(left, _CHUNK)):
+        rows = connection.execute(
+            f"SELECT m.id FROM messages m WHERE m.id = ANY (?) AND {where}", ([number for number, _ in chunk], *values)
+        )
+        passing = {number for (number,) in rows}
+        yield from (hit for hit in chunk if hit[0] in passing)
 
 
 def _score(connection: Connection, expression: TermExpression) -> tuple[str, list[Any]]:

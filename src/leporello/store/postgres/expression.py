@@ -1,20 +1,22 @@
 """Full-text expressions as conditions on the index: what `leporello.store.search.query` writes, read for PostgreSQL.
 
 An expression has phrases in quotation marks, `AND`, `OR`, `NOT`, parentheses, and `NEAR("a" "b", 5)`. Its words become
-a query of the index, which knows nothing of their order; phrases of several words are then looked for in the text.
+a query of the index, which knows of their order only which of them stand next to each other, by a hash; phrases of
+several words are then looked for in the text of what it found.
 """
 
 from __future__ import annotations
 
 import re
+import zlib
 from dataclasses import dataclass
-from itertools import product
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Final
 
 from leporello.errors import QueryError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
 
 _TOKEN: Final = re.compile(r'\s*(?:"((?:[^"]|"")*)"|(NEAR)\s*\(|([(),])|([^\s"(),]+))')
 _SEPARATORS: Final = re.compile(r"[\x00-/:-@\[-`{-\x7f]+")
@@ -73,6 +75,19 @@ class Operation:
 TermExpression = TermPhrase | Near | Operation
 
 
+_MOST_PAIRS: Final = 20_000  # of one message
+_ANY_PAIR: Final = "+"  # of a message with more; no term has a character of ASCII that is no letter and no digit
+_DIGITS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+
+def pairs(terms: Sequence[str]) -> list[str]:
+    """Return what the index has for terms that stand next to each other, each once: three digits of a hash."""
+    found = {zlib.crc32(f"{one} {other}".encode("utf-8", "replace")) & 0x3FFFF for one, other in pairwise(terms)}
+    if len(found) > _MOST_PAIRS:
+        return [_ANY_PAIR]
+    return [f"+{_DIGITS[number >> 12]}{_DIGITS[number >> 6 & 63]}{_DIGITS[number & 63]}" for number in found]
+
+
 def stored_text(terms: tuple[str, ...] | list[str]) -> str:
     """Return terms as they stand in the text of the index: each with a space of its own on either side."""
     return "".join(f" {term} " for term in terms)
@@ -101,7 +116,9 @@ def parse(text: str) -> TermExpression:
 def tsquery(expression: TermExpression) -> str:
     """Return what the words of an expression ask of the index; it may find too much, never too little."""
     if isinstance(expression, TermPhrase):
-        return " & ".join(_lexeme(term) for term in expression.terms) or _lexeme("\ue002")  # which nothing has
+        # two terms say more together than both do alone, and the planner knows how often they stand together
+        beside = [f"({_lexeme(pair)} | {_lexeme(_ANY_PAIR)})" for pair in pairs(expression.terms)]
+        return " & ".join(beside or map(_lexeme, expression.terms)) or _lexeme("\ue002")  # which nothing has
     if isinstance(expression, Near):
         return " & ".join(f"({tsquery(phrase)})" for phrase in expression.phrases)
     if expression.name == "NOT":

@@ -2,7 +2,8 @@
 
 A row holds the prepared text, its number of terms, and its terms as the lexemes of a `tsvector`, which a GIN index
 finds. As in SQLite, two terms that no text contains stand for conversation and owner. The lexemes carry no positions,
-of which PostgreSQL keeps few: phrases are looked for in the text of what the words found.
+of which PostgreSQL keeps few; instead there is one for every two terms that stand next to each other, so that a phrase
+of words which are everywhere is found as quickly as any other.
 
 Another version of the text preparation indexes everything again, newest messages first, a little with every write or
 all at once by `rebuild_index`; until then a message is found by what it was indexed with.
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leporello.errors import StoreError
 from leporello.store.postgres.candidates import matching, term_count
-from leporello.store.postgres.expression import Lexemes, stored_text
+from leporello.store.postgres.expression import Lexemes, pairs, stored_text
 from leporello.store.records import Finding
 from leporello.store.relational.matching import Match
 from leporello.store.relational.reading import load, load_readable
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
     from leporello.store.relational.dialect import Connection
     from leporello.store.relational.rows import ConversationRow
 
+INDEX_VERSION: Final = 1_000 + PREPARE_VERSION
+"""Of what a row of the index is made from, and of how its lexemes are."""
 CATCH_UP: Final = 50  # messages of an outdated index that each write brings up to date
 _BATCH: Final = 500
 _MOST_BYTES: Final = 900_000
@@ -47,7 +50,7 @@ def add_to_index(connection: Connection, found: ConversationRow, rows: Sequence[
     """Index messages that were just stored, and a few of those an outdated index still lacks."""
     _insert(connection, [(found.id, number, text, owner_term(found.owner)) for number, text in rows])
     state = dict(connection.execute("SELECT key, value FROM settings"))
-    if int(state.get("prepare_version", 0)) < PREPARE_VERSION:
+    if int(state.get("prepare_version", 0)) < INDEX_VERSION:
         begin_rebuild(connection)
     elif state.get("index_todo") != "0":
         catch_up(connection, CATCH_UP)
@@ -71,7 +74,7 @@ def _insert(connection: Connection, rows: Sequence[tuple[int, int, str, str]]) -
         terms = column_text(text).split()
         length = len(terms) + _ADDED
         lexemes = _bounded(dict.fromkeys(terms))
-        lexemes += [conversation_term(conversation), owner]
+        lexemes += [*pairs(terms), conversation_term(conversation), owner]
         new.append((conversation, number, length, stored_text(terms), Lexemes.of(lexemes)))
         counted = counts.setdefault(conversation, [0, 0])
         counted[0] += 1
@@ -98,7 +101,7 @@ def _bounded(terms: dict[str, None]) -> list[str]:
 def begin_rebuild(connection: Connection) -> None:
     """Note that every message is to be indexed again."""
     last = connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0]
-    set_setting(connection, "prepare_version", PREPARE_VERSION)
+    set_setting(connection, "prepare_version", INDEX_VERSION)
     set_setting(connection, "index_todo", last)
 
 
@@ -167,7 +170,7 @@ class PostgresIndex(Part):
     def index_backlog(self) -> int:
         """Return how many messages the index still lacks, at most, because the text preparation has changed."""
         with self._db.read() as connection:
-            if setting(connection, "prepare_version") < PREPARE_VERSION:
+            if setting(connection, "prepare_version") < INDEX_VERSION:
                 return int(connection.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0])
             return setting(connection, "index_todo")
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from psycopg import sql
 
 from leporello.errors import StoreError
+from leporello.store.postgres.index import INDEX_VERSION
 from leporello.store.records import SchemaPlan
-from leporello.store.search.prepare import PREPARE_VERSION
 
 if TYPE_CHECKING:
     import psycopg
@@ -82,7 +82,7 @@ def migrate(raw: psycopg.Connection[Any], schema: str, place: str, *, busy_secon
             "INSERT INTO settings (key, value) VALUES ('schema', %s), ('serves', %s), ('prepare_version', %s),"
             " ('index_todo', '0') ON CONFLICT (key) DO UPDATE SET value = CASE WHEN settings.key IN"
             " ('schema', 'serves') THEN excluded.value ELSE settings.value END",
-            (str(upgrade.newest), str(upgrade.serves), str(PREPARE_VERSION)),
+            (str(upgrade.newest), str(upgrade.serves), str(INDEX_VERSION)),
         )
 
 

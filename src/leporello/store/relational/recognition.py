@@ -79,8 +79,9 @@ def _stored(connection: Connection, hashes: Sequence[bytes]) -> Iterator[bytes]:
 
 def _places(connection: Connection, hash_: bytes, owner: str) -> list[KnownPlace]:
     rows = connection.execute(
-        "SELECT c.key, k.branch, m.id, NOT EXISTS (SELECT 1 FROM messages n WHERE n.conversation = k.conversation"
-        " AND n.branch = k.branch AND n.kind = 0 AND n.gone IS NULL AND n.place > m.place)"
+        # the newest message of the branch by its index: a database may look for any later one from the first on
+        "SELECT c.key, k.branch, m.id, coalesce((SELECT n.place FROM messages n WHERE n.conversation = k.conversation"
+        " AND n.branch = k.branch AND n.kind = 0 AND n.gone IS NULL ORDER BY n.place DESC LIMIT 1) <= m.place, TRUE)"
         " FROM known k JOIN conversations c ON c.id = k.conversation AND c.owner = ?"
         " JOIN messages m ON m.conversation = k.conversation AND m.seq = k.seq AND m.gone IS NULL"
         " WHERE k.hash = ? ORDER BY k.open DESC, k.conversation DESC, k.branch DESC LIMIT ?",

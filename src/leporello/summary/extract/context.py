@@ -31,6 +31,7 @@ _VALUES_PER_NAME = 16
 _DULL_VALUE = re.compile(r"(?:.*: )?(?:[-$]?\d{1,2}|\d{1,2}\.\d|-?[\d.]+(?:px|r?em|ms|vh|vw|fr|deg))")
 _SPOKEN = 2
 _BARE = frozenset({"number", "id", "hash", "uuid"})  # in an output they say nothing without a name
+_RECORD = re.compile(r"[A-Za-z][A-Za-z0-9]*[-_]\d{4,}(?:[-_][A-Za-z0-9]+)*")  # such as INV-20931 or job-48151-eu
 _ACTION_WORTH = {
     "written": 5,
     "created": 5,
@@ -119,11 +120,16 @@ def _values(artifacts: Artifacts, budget_tokens: int) -> list[ValueTrace]:
         or not (
             _DULL_VALUE.fullmatch(trace.text)
             or (trace.kind == "number" and trace.text in said)
-            or (trace.kind in _BARE and not trace.rank and ": " not in trace.text)
+            or (trace.kind in _BARE and not trace.rank and not _says_what(trace.text))
             or (not trace.rank and trace.siblings > _MOST_SIBLINGS)
         )
     ]
     return sorted(worthy, key=lambda trace: (_value_worth(trace, total), trace.last, trace.text))[-most:]
+
+
+def _says_what(text: str) -> bool:
+    """Tell whether a value stands with its name, or is the number of a record, which says what it is by itself."""
+    return ": " in text or bool(_RECORD.fullmatch(text))
 
 
 def _told_once(values: Iterable[ValueTrace]) -> list[ValueTrace]:

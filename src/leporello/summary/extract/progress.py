@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from leporello.summary.artifacts import call_text
 from leporello.summary.artifacts.spots import sentence_at
-from leporello.summary.extract.story import announces, is_trivial
-from leporello.summary.extract.wording import gist, one_line, quoted
+from leporello.summary.extract.story import is_trivial
+from leporello.summary.extract.wording import announces, gist, one_line, quoted
 from leporello.summary.template.file_lines import times
 
 if TYPE_CHECKING:

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from leporello.summary.extract.wording import announces
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -19,13 +21,6 @@ _TRIVIAL = re.compile(
     re.IGNORECASE,
 )
 _THANKS = re.compile(r"(?:thank|谢谢|多谢).{0,60}|.{0,60}(?:thank you|谢谢).{0,40}", re.IGNORECASE | re.DOTALL)
-_ANNOUNCEMENT = re.compile(
-    r"(?:(?:now|next|first|then|so|ok(?:ay)?|great|good|perfect)[,.!:]?\s+)*"
-    r"(?:let me|let's|i'll|i’ll|i will|i'm going to|i need to|i (?:run|look|check|read|search|open)|让我|我(?:会|将|来)"
-    r"|接下来)\b"
-    r"(?:[^.!?。！？\n]|\.(?=\w))*[.!?:。！？]*",
-    re.IGNORECASE,
-)
 _PATTERN_KEYS = ("pattern", "query", "regex", "search", "q")
 _LONGEST_PATTERN = 60
 _TASK_KEYS = ("todos", "todo", "plan", "tasks", "items")
@@ -114,11 +109,6 @@ def read_story(turns: Iterable[ReadTurn]) -> Story:
         open_calls=tuple(open_calls.values()),
         tasks=tasks,
     )
-
-
-def announces(text: str) -> bool:
-    """Tell whether a text is one sentence that says what will be done now."""
-    return bool(_ANNOUNCEMENT.fullmatch(text))
 
 
 def _is_answered(turn: ReadTurn, open_calls: dict[str, ToolCall]) -> bool:

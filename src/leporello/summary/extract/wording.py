@@ -8,10 +8,21 @@ _FIRST_SENTENCE = re.compile(r".{12,}?(?:(?<!\s\d)[.!?](?=\s)|[。！？])", re.
 _MARKUP = re.compile(r"^[\s#>*\-•]+|\*\*|```\w*", re.MULTILINE)
 _FILLER = re.compile(
     r"^(?:(?:(?:great|perfect|excellent|sure|okay|ok|alright|good|certainly|of course|thank you|thanks)"
-    r"(?:(?: [\w']+){0,2}[.!]+|,)|now)\s+)+",
+    r"(?:(?: [\w']+){0,2}(?:[.!]+| [-–—])|,)|now)\s+)+",
     re.IGNORECASE,
 )
 """An exclamation in front of what is said: "Great catch! You are right" begins with "You are right"."""
+
+_ANNOUNCEMENT = re.compile(
+    r"(?:(?:now|next|first|then|so|ok(?:ay)?|great|good|perfect)[,.!:]?\s+)*"
+    r"(?:(?:let me|let's|i'll|i’ll|i will|i'm going to|i need to|i (?:run|look|check|read|search|open))\b.*"
+    r"|(?:让我|我(?:会|将|来)|接下来).*"
+    r"|i have (?:everything|enough|a good (?:understanding|picture))\b.{0,60})"
+    r"|(?:now|next|first|then)\b.*:|good[.!]",
+    re.IGNORECASE,
+)
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+_ENOUGH = 0.3  # of the length: whole sentences that are shorter say too little
 
 
 def one_line(text: str, length: int) -> str:
@@ -25,7 +36,10 @@ def one_line(text: str, length: int) -> str:
 
 
 def gist(text: str, length: int) -> str:
-    """Return what a message begins with in substance: its first sentences, without markup, as one line."""
+    """Return what a message begins with in substance: its first sentences, without markup, as one line.
+
+    Where whole sentences would say little, such as "Yes, that works.", the next one is cut.
+    """
     bare = _FILLER.sub("", " ".join(_MARKUP.sub("", text[: 8 * length]).split()))
     taken, position = "", 0
     # Where no sentence ends after one place, none ends after a later one: searching on would only take time.
@@ -34,7 +48,13 @@ def gist(text: str, length: int) -> str:
             break
         taken += match[0]
         position = match.end()
-    return one_line(taken or bare, length)
+    is_enough = len(taken) >= length * _ENOUGH or announces(bare[position:].strip())
+    return one_line(taken if taken and is_enough else bare, length)
+
+
+def announces(text: str) -> bool:
+    """Tell whether a text only says what will be done now."""
+    return all(map(_ANNOUNCEMENT.fullmatch, _SENTENCE_END.split(text)))
 
 
 def quoted(text: str, length: int) -> str:
