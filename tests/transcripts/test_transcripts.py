@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.session.test_session_linear import MOST_GROWTH, calls_made
 
 from leporello.errors import TranscriptError
 from leporello.messages import Message, role_of, text_of, tool_calls_of, violations
@@ -535,6 +536,16 @@ def test_messages_that_no_host_takes_are_left_out_and_told(tmp_path: Path) -> No
     ]
 
 
+def test_a_message_that_is_nested_too_deeply_is_left_out_and_told(tmp_path: Path) -> None:
+    file, odd = tmp_path / "deep.json", {"role": "user", "content": "x", "extra": "DEEP"}
+    written = json.dumps({"id": "port", "messages": [*OPENAI[:2], odd, *OPENAI[2:]]})
+    file.write_text(written.replace('"DEEP"', "[" * 3_000 + "]" * 3_000), "utf-8")
+    skipped: list[Skipped] = []
+    (found,) = read_transcripts(file, on_skip=skipped.append)
+    assert found.messages == OPENAI
+    assert [skip.reason for skip in skipped] == ["1 message of port: it is nested too deeply"]
+
+
 def test_calls_of_functions_are_calls_of_tools(tmp_path: Path) -> None:
     call = {"name": "read", "arguments": '{"path": "src/port.py"}'}
     file = lines(
@@ -549,3 +560,12 @@ def test_calls_of_functions_are_calls_of_tools(tmp_path: Path) -> None:
     (found,) = read_transcripts(file)
     assert [one.name for one in tool_calls_of(found.messages[1])] == ["read"]
     assert violations(found.messages, dialect="openai") == []
+
+
+def test_results_without_a_call_cost_no_more_than_others(tmp_path: Path) -> None:
+    def reading(count: int) -> int:
+        said = [{"role": "function", "name": "read", "content": "def berth(): ..."}] * count
+        file = lines(tmp_path / f"{count}.jsonl", [{"role": "user", "content": "What is in it?"}, *said])
+        return calls_made(lambda: list(read_transcripts(file)))
+
+    assert reading(400) < MOST_GROWTH * reading(100)

@@ -63,8 +63,8 @@ def _transcript(messages: list[Any], fields: dict[str, Any], path: Path, number:
     joined = Joined()
     if system := fields.get("system"):
         joined.add({"role": "system", "content": text_of({"content": system})})
-    for at, message in enumerate(messages):
-        joined.add(_usual(_current(message, at, messages)), str(message.get("id") or ""))
+    for message in _current(messages):
+        joined.add(_usual(message), str(message.get("id") or ""))
     named = next((str(fields[key]) for key in _NAMES if fields.get(key) not in (None, "")), "")
     tools = fields.get("tools")
     return Transcript(
@@ -82,17 +82,20 @@ def _format(messages: list[Any], fields: dict[str, Any]) -> str:
     return "anthropic" if "system" in fields or has_blocks(messages) else "openai"
 
 
-def _current(message: dict[str, Any], at: int, messages: list[Any]) -> dict[str, Any]:
-    """Return a message as of today: calls and results of functions were written otherwise before there were tools."""
-    call = message.get("function_call")
-    if message["role"] == "assistant" and isinstance(call, dict):
-        said = {key: value for key, value in message.items() if key != "function_call"}
-        return {**said, "tool_calls": [{"id": f"function_{at}", "type": "function", "function": call}]}
-    if message["role"] == "function":
-        asked = (before for before in range(at - 1, -1, -1) if messages[before].get("function_call"))
-        said = {key: value for key, value in message.items() if key != "name"}
-        return {**said, "role": "tool", "tool_call_id": f"function_{next(asked, at)}"}
-    return message
+def _current(messages: list[Any]) -> Iterator[dict[str, Any]]:
+    """Yield messages as of today: calls and results of functions were written otherwise before there were tools."""
+    newest = ""
+    for at, message in enumerate(messages):
+        call = message.get("function_call")
+        if message["role"] == "assistant" and isinstance(call, dict):
+            newest = f"function_{at}"
+            said = {key: value for key, value in message.items() if key != "function_call"}
+            yield {**said, "tool_calls": [{"id": newest, "type": "function", "function": call}]}
+        elif message["role"] == "function":
+            said = {key: value for key, value in message.items() if key != "name"}
+            yield {**said, "role": "tool", "tool_call_id": newest or f"function_{at}"}
+        else:
+            yield message
 
 
 def _usual(message: dict[str, Any]) -> Message:

@@ -123,6 +123,8 @@ def _problem(message: Message) -> str:
         json.dumps(message, allow_nan=False)
     except (TypeError, ValueError):
         return "it holds a number that is not finite"
+    except RecursionError:
+        return "it is nested too deeply"
     return ""
 
 
