@@ -539,6 +539,16 @@ def test_messages_that_no_host_takes_are_left_out_and_told(tmp_path: Path) -> No
     ]
 
 
+def test_a_message_that_is_nested_too_deeply_is_left_out_and_told(tmp_path: Path) -> None:
+    file, odd = tmp_path / "deep.json", {"role": "user", "content": "x", "extra": "DEEP"}
+    written = json.dumps({"id": "port", "messages": [*OPENAI[:2], odd, *OPENAI[2:]]})
+    file.write_text(written.replace('"DEEP"', "[" * 3_000 + "]" * 3_000), "utf-8")
+    skipped: list[Skipped] = []
+    (found,) = read_transcripts(file, on_skip=skipped.append)
+    assert found.messages == OPENAI
+    assert [skip.reason for skip in skipped] == ["1 message of port: it is nested too deeply"]
+
+
 def test_calls_of_functions_are_calls_of_tools(tmp_path: Path) -> None:
     call = {"name": "read", "arguments": '{"path": "src/port.py"}'}
     file = lines(
