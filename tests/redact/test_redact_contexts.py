@@ -78,7 +78,7 @@ SECRETS = [
     "https://discord.com/api/webhooks/«123456789012345678/" + "aB1-" * 17 + "»",
     "TWILIO_AUTH_TOKEN=«0123456789abcdef0123456789abcdef»",
     "CLOUDFLARE_API_TOKEN=«aBcDeFgHiJkLmNoPqRsTuVwXyZ0123456789_-ab»",
-    "//registry.npmjs.org/:_authToken=«0f8fad5b-d9cb-469f-a165-70867728950e»",
+    "//npm.example.com/:_authToken=«0f8fad5b-d9cb-469f-a165-70867728950e»",
     '"private_key_id": "«0123456789abcdef0123456789abcdef01234567»"',
     'mnemonic = "«abandon ability able about above absent absorb abstract absurd abuse access account»"',
     "数据库的密码是«hunter2»，不要告诉别人",
