@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.fixtures.calls import MOST_GROWTH, calls_made
 
 from leporello import Session
 
@@ -13,25 +13,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leporello.messages import Message
-
-MOST_GROWTH = 5.0
-"""For four times as many messages; what looks at all others for each has 16."""
-
-
-def calls_made(work: Callable[[], Any]) -> int:
-    """Return how many calls of functions some work makes."""
-    count = 0
-
-    def counted(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    sys.setprofile(counted)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def asked(count: int) -> Message:

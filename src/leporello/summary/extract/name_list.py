@@ -182,7 +182,7 @@ def _beside_file(note: str) -> list[str]:
 
 def _shown(names: Names, window: Iterable[Message]) -> set[str]:
     """Return the names that a window tells: they stand in a line or call beside what they stood beside before."""
-    return {name for unit in _units(window) for name in names_in(unit) if names.is_told(name, unit)}
+    return set[str]().union(*map(names.told_in, _units(window)))
 
 
 def _units(window: Iterable[Message]) -> Iterator[str]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict, deque
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leporello.store.search.words import STOP_WORDS
@@ -143,13 +143,24 @@ class Names:
         """Tell whether a name was said or handed to a tool."""
         return name in self._said
 
-    def is_told(self, name: str, unit: str) -> bool:
-        """Tell whether a line or call shows a name beside two things that it stood beside, or its file."""
-        if any(file in unit for file in self._files.get(name, ())):
-            return True
+    def told_in(self, unit: str) -> set[str]:
+        """Return the names that a line or call shows beside two things that they stood beside, or beside their file."""
+        found = names_in(unit)
+        words = Counter(words_in(unit))
+        has_file = cache(unit.__contains__)
+        return {
+            name
+            for name in found
+            if any(map(has_file, self._files.get(name, ()))) or self._is_beside(name, unit, words, found)
+        }
+
+    def _is_beside(self, name: str, unit: str, words: Counter[str], names: set[str]) -> bool:
+        """Tell whether a name stands beside two things that it stood beside, of these words and names of a unit."""
         known = self._known_beside(name)
-        beside = _words_of(unit.replace(name, " ")) | names_in(unit)
-        return len(known & beside) >= min(_ENOUGH_WORDS, len(known))
+        times = unit.count(name)
+        inside = {word for word, count in Counter(words_in(name)).items() if words[word] <= count * times}
+        beside = (known & words.keys()) - inside | known & names
+        return len(beside) >= min(_ENOUGH_WORDS, len(known))
 
     def home(self, name: str) -> str:
         """Return the file that a name was used with most often, or ""; a path stands for itself."""
