@@ -56,8 +56,8 @@ def test_the_tables_name_every_argument(tool: Any) -> None:
 def test_the_answers_of_the_page_are_real(root: Path, call: Any) -> None:
     (root / "app.py").write_text("import os\nimport sys\nprint(1)\n")
     shown = re.findall(r"^```(?:text|console)\n(.*?)^```", REFERENCE, re.DOTALL | re.MULTILINE)
-    command, _, printed = shown[0].removeprefix("$ ").partition("\n")
-    assert call("terminal", command=command).text == printed.strip()
+    (command,) = re.findall(r"Of `(.*)`:$", REFERENCE, re.MULTILINE)
+    assert call("terminal", command=command).text == shown[0].strip()
     assert call("read_file", path="app.py", limit=2).text == shown[1].strip()
     assert call("search_files", pattern="import").text == shown[2].strip()
 

@@ -208,7 +208,7 @@ class TestMethodsAndVersions:
         assert answer.endswith(b"\r\n\r\n")
 
     @pytest.mark.slow
-    @pytest.mark.parametrize("method", ["OPTIONS", "TRACE", "CONNECT", "PATCH", "BREW"])
+    @pytest.mark.parametrize("method", ["OPTIONS", "TRACE", "CONNECT", "PATCH", "PROPFIND"])
     @pytest.mark.parametrize(
         ("path", "allowed"),
         [(CHAT, {"POST"}), ("/v1/sessions/room", {"GET", "HEAD", "DELETE"}), (ROOM, {"GET", "HEAD", "POST"})],
@@ -220,6 +220,9 @@ class TestMethodsAndVersions:
         assert status(answer) == 405
         (line,) = [line for line in answer.split(b"\r\n") if line.lower().startswith(b"allow:")]
         assert set(line[6:].decode().replace(" ", "").split(",")) == allowed
+
+    def test_a_method_that_http_does_not_have_is_refused(self, gateway: Gateway) -> None:
+        assert status(raw(gateway, head(f"BREW {CHAT} HTTP/1.1", "connection: close"))) == 400
 
     def test_a_browser_is_given_no_leave_to_read(self, gateway: Gateway) -> None:
         """Another origin's page asks first, and is told nothing that lets it in."""

@@ -14,8 +14,8 @@ from leporello.summary.extract.salient_names import Names, names_in
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from leporello.engine import ContextEngine
     from leporello.messages import Message
+    from leporello.summary.summarising_engine import SummarisingEngine
 
 
 def line(names: int) -> str:
@@ -37,7 +37,7 @@ def conversation(where: str, names: int) -> list[Message]:
     return [*old, *old[3:] * 12, {"role": "user", "content": texts["unread"]}]
 
 
-def folding(kind: Callable[[int], ContextEngine], where: str) -> Callable[[int], int]:
+def folding(kind: Callable[[int], SummarisingEngine], where: str) -> Callable[[int], int]:
     def cost(names: int) -> int:
         engine = kind(200_000)
         engine.on_session_start("x")
@@ -51,7 +51,7 @@ def folding(kind: Callable[[int], ContextEngine], where: str) -> Callable[[int],
 @pytest.mark.parametrize("where", ["said", "call", "result", "unread"])
 @pytest.mark.parametrize("kind", [ContextCompressor, LCMEngine])
 def test_a_long_line_costs_what_it_is_long(
-    kind: Callable[[int], ContextEngine], where: str, monkeypatch: pytest.MonkeyPatch
+    kind: Callable[[int], SummarisingEngine], where: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cost = folding(kind, where)
     few = cost(250)
