@@ -212,7 +212,7 @@ class Session(SessionProperties):
         self._break_off()
         conversation = self._open_conversation
         conversation.persistence.flush(conversation.window)
-        if self.unstored or conversation.persistence.undone:
+        if conversation.persistence.waiting:
             raise StoreError("the conversation is not stored at the moment, so it cannot be forked.")
         return self._opened.on_branch(self.store.fork(self.id, before=before, head=head, **conversation.branch.here))
 
@@ -287,7 +287,7 @@ class Session(SessionProperties):
         self._conversation.end()
         self._read_journal()
         self._closed = True
-        unstored, undone = self.unstored, bool(self._conversation.persistence.undone)
+        unstored, undone = self.unstored, self._conversation.persistence.undone
         self._opened.close()
         if unstored or undone:
             what = f"{unstored} message(s)" if unstored else "an undo"

@@ -24,11 +24,9 @@ def undo(conversation: Conversation) -> list[Message]:
         conversation.notice("the store cannot be used: nothing more is undone until it can")
         return []
     removed = window.entries[at:]
-    sources = [one for entry in removed for one in entry.sources]
-    newest = persistence.newest_source()
     conversation.change(at, [], UNDO)
     conversation.pending, conversation.recovered = None, False
-    persistence.undo(sources[0], newest or sources[-1])
+    persistence.undo(removed[0].sources[0])
     if persistence.undone:
         window.extend(persistence.unstored_turn(window))
     else:
@@ -43,4 +41,4 @@ def _may_be_folded(conversation: Conversation, at: int) -> bool:
     persistence, entries = conversation.persistence, conversation.window.entries
     written = any(not entry.sources and not is_system(entry.message) for entry in entries)
     unstored = any(one in persistence.unstored for one in entries[at].sources)
-    return bool(persistence.undone) and written and not unstored
+    return persistence.undone and written and not unstored
