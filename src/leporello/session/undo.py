@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def undo(conversation: Conversation) -> list[Message]:
-    """Remove the newest message of the user and everything after it from the window; returns the removed messages."""
+    """Remove the newest message of the user and all that follows from the window; returns them as they were said."""
     window, persistence = conversation.window, conversation.persistence
     at = window.newest_user()
     if at is None:
@@ -33,7 +33,7 @@ def undo(conversation: Conversation) -> list[Message]:
         conversation.reload(persistence.load(), UNDO)
         learn_anew(conversation.meter, conversation.branch)
     persistence.write(window, len(window), JournalRow(reason=UNDO, keep=0, added=()))
-    return [copied(entry.message) for entry in removed]
+    return [copied(one.message) for entry in removed for one in entry.sources]
 
 
 def _may_be_folded(conversation: Conversation, at: int) -> bool:
