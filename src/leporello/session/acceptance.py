@@ -32,11 +32,10 @@ class CompressResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """The report, the result to use (None leaves the window as it is), and how it was repaired first."""
+    """The report, and the result to use; None leaves the window as it is."""
 
     report: CompactionReport
     result: list[Message] | None = None
-    repairs: tuple[str, ...] = ()
 
 
 def judge(compressed: CompressResult, window: Window, dialect: Dialect, *, room: int | None = None) -> Verdict:
@@ -54,11 +53,10 @@ def judge(compressed: CompressResult, window: Window, dialect: Dialect, *, room:
         return Verdict(report=unchanged(report, window, status="unchanged" if report.folded else report.status))
     result = compressed.result
     problem = _shape_problem(result)
-    repairs: tuple[str, ...] = ()
     if not problem and room is not None:
         repaired = repaired_result(result, window, dialect, room=room)
-        result, repairs = repaired.messages, repaired.changes
-        report = replace(report, reason=report.reason or "; ".join(repairs))
+        result = repaired.messages
+        report = replace(report, reason=report.reason or "; ".join(repaired.changes))
         if result == window.messages:
             return Verdict(report=unchanged(report, window, status="unchanged"))
     problem = problem or _problem(result, window, dialect)
@@ -66,7 +64,7 @@ def judge(compressed: CompressResult, window: Window, dialect: Dialect, *, room:
         return Verdict(report=unchanged(report, window, status="refused", reason=problem))
     status = report.status if report.folded else "folded"
     report = replace(report, status=status, tokens_after=count_messages(result), messages_after=len(result))
-    return Verdict(report=report, result=result, repairs=repairs)
+    return Verdict(report=report, result=result)
 
 
 def unchanged(report: CompactionReport, window: Window, *, status: Status, reason: str = "") -> CompactionReport:
