@@ -105,7 +105,7 @@ class Flaky(SQLiteStore):
 
 
 class SessionMachine(RuleBasedStateMachine):
-    """A session in the hands of somebody who tries everything."""
+    """A session whose user tries everything."""
 
     session: Session
 
@@ -286,7 +286,7 @@ def in_openai_format(request: dict[str, Any], dialect: Dialect) -> list[Message]
 
 
 def run(machine: type[RuleBasedStateMachine], examples: int, *, shrink: bool = False) -> None:
-    """Try so many stories; a planted defect need not be told in few words."""
+    """Try a number of stories; that of a planted defect need not be shrunk."""
     phases = [phase for phase in Phase if shrink or phase is not Phase.shrink]
     steps = 50 if LONG_RUN else 30
     run_state_machine_as_test(

@@ -53,7 +53,7 @@ class Persistence:
         self.newest: Source | None = None
         """The newest message, if it is known."""
         self.tip: str | None = None
-        """The id of the message behind which the next one is stored; on a fork if the branch has another tip by then.
+        """The id of the message behind which the next one is stored; on a fork if the branch has another tip.
 
         None stores at the end of the branch, "" stands for an empty branch.
         """

@@ -521,7 +521,7 @@ def test_the_table_catches_a_store_that_compares_texts_only() -> None:
 
 
 class TestAMessageThatBeginsLikeASummary:
-    """V5: whoever writes a text that begins like a summary, it is stored like any other."""
+    """V5: a text that begins like a summary is stored like any other."""
 
     @pytest.mark.slow
     @pytest.mark.parametrize("full", [False, True], ids=["quick", "full"])
