@@ -347,14 +347,12 @@ def test_a_moved_prefix_is_caught() -> None:
 
 def test_a_session_that_trusts_its_engine_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: results are used unseen."""
+    from leporello.engine import CompactionReport
     from leporello.session import folding
-    from leporello.session.acceptance import Verdict
 
-    def gullible(made: Any, window: Any, dialect: Dialect, **_: Any) -> Verdict:
-        from leporello.engine import CompactionReport
-
+    def gullible(made: Any, window: Any, dialect: Dialect, **_: Any) -> tuple[CompactionReport, Any]:
         report = made.report or CompactionReport(status="folded")
-        return Verdict(result=made.result or None, report=report)
+        return report, made.result or None
 
     class Trusting(SessionMachine):
         @initialize(moods=st.just(["loses the user", "adds a command", "unanswered"] * 9), dialect=st.just("openai"))

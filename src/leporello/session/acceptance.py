@@ -30,16 +30,12 @@ class CompressResult:
     proposal: Proposal | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The report, and the result to use; None leaves the window as it is."""
-
-    report: CompactionReport
-    result: list[Message] | None = None
-
-
-def judge(compressed: CompressResult, window: Window, dialect: Dialect, *, room: int | None = None) -> Verdict:
+def judge(
+    compressed: CompressResult, window: Window, dialect: Dialect, *, room: int | None = None
+) -> tuple[CompactionReport, list[Message] | None]:
     """Accept a result that is valid, smaller, and still holds the newest message of the user; refuse any other.
+
+    Returns the report, and the result to use; None leaves the window as it is.
 
     `room` is given for an engine of a third party: its result is repaired first, see `leporello.session.result_repair`.
     """
@@ -50,7 +46,7 @@ def judge(compressed: CompressResult, window: Window, dialect: Dialect, *, room:
         seconds=compressed.report.seconds if compressed.report else compressed.seconds,
     )
     if compressed.result == window.messages:
-        return Verdict(report=unchanged(report, window, status="unchanged" if report.folded else report.status))
+        return unchanged(report, window, status="unchanged" if report.folded else report.status), None
     result = compressed.result
     problem = _shape_problem(result)
     if not problem and room is not None:
@@ -58,13 +54,13 @@ def judge(compressed: CompressResult, window: Window, dialect: Dialect, *, room:
         result = repaired.messages
         report = replace(report, reason=report.reason or "; ".join(repaired.changes))
         if result == window.messages:
-            return Verdict(report=unchanged(report, window, status="unchanged"))
+            return unchanged(report, window, status="unchanged"), None
     problem = problem or _problem(result, window, dialect)
     if problem:
-        return Verdict(report=unchanged(report, window, status="refused", reason=problem))
+        return unchanged(report, window, status="refused", reason=problem), None
     status = report.status if report.folded else "folded"
     report = replace(report, status=status, tokens_after=count_messages(result), messages_after=len(result))
-    return Verdict(report=report, result=result)
+    return report, result
 
 
 def unchanged(report: CompactionReport, window: Window, *, status: Status, reason: str = "") -> CompactionReport:
