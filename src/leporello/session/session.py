@@ -1,13 +1,4 @@
-"""A conversation in your own loop: five calls around the provider's package.
-
-with Session.open("my-chat", model="claude-sonnet-5") as session:
-    session.add({"role": "user", "content": "Fix the failing tests"})
-    while not session.done:
-        request = session.request(tools=my_tools)
-        response = client.chat.completions.create(model=model, **request)
-        for call in session.record(response):
-            session.add(tool_result(call, run(call)))
-"""
+"""`Session`: a conversation in your own loop; the docstring of the package shows one."""
 
 from __future__ import annotations
 
