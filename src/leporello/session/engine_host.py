@@ -66,8 +66,13 @@ class EngineHost:
     offers_tools: bool = True
     """Whether the model may use the engine's tools."""
     clock: Callable[[], float] = time.monotonic
+    copy: Callable[[Message], Message] = field(init=False)
+    """Copies messages for the engine; a third party's may not know lists of parts."""
     _built_in: ContextEngine | None = None
     _taken: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.copy = copied_as_text if self.is_foreign else copied
 
     @property
     def name(self) -> str:
@@ -79,11 +84,6 @@ class EngineHost:
     def is_foreign(self) -> bool:
         """Whether the engine is a third party's: its results are repaired, and the built-in one folds if it fails."""
         return self.built_in is not None
-
-    @property
-    def copy(self) -> Callable[[Message], Message]:
-        """The function that copies messages for the engine; a third party's may not know lists of parts."""
-        return copied if self.built_in is None else copied_as_text
 
     def begin(self, branch: Branch, lease_token: str) -> None:
         """Begin or resume a conversation: on_session_start."""

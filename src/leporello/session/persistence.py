@@ -108,7 +108,8 @@ class Persistence:
 
     def flush(self, window: Window) -> None:
         """Store what the store could not take before: messages and undos in order, then journal rows."""
-        self._store_waiting()
+        if self.waiting:
+            self._store_waiting()
         while self.unwritten_rows and not self.waiting and self._write(window, len(window), self.unwritten_rows[0]):
             del self.unwritten_rows[0]
 
