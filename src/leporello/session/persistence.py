@@ -287,9 +287,6 @@ class Persistence:
         ids = self._store.pins(self.branch.conversation, owner=self.branch.owner)
         return [row for row in self.branch.get(ids).values() if not row.superseded] if ids else []
 
-    def _journal(self, row: JournalRow) -> int:
-        return self._store.record_request(self.branch.conversation, row, **self.branch.here)
-
     def _save(self, items: tuple[WindowItem, ...], row: JournalRow) -> int:
         try:
             return self._save_once(items, row)
@@ -303,7 +300,8 @@ class Persistence:
     def _write(self, window: Window, upto: int, row: JournalRow) -> bool:
         """Write a journal row with the entries before `upto`; False when the store cannot be used."""
         written, upto = self._with_items(window, upto, row)
-        if self._try(partial(self._journal, written)) is None:
+        conversation, here = self.branch.conversation, self.branch.here
+        if self._try(partial(self._store.record_request, conversation, written, **here)) is None:
             return False
         self.journalled, self._items = upto, written.keep + len(written.added)
         return True
