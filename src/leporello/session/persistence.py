@@ -30,7 +30,7 @@ SLICE_CHARACTERS = 256 * 1024
 """The limits of one transaction, so that other writers do not wait for long."""
 
 
-class Fork(NamedTuple):
+class PendingUndo(NamedTuple):
     """An undo that the store has not taken yet: the branch is to be forked before this message."""
 
     before: Source
@@ -44,7 +44,7 @@ class Persistence:
         self._store = branch.store
         self.lease_token: str = uuid4().hex
         """Identifies this session as the holder of a lease."""
-        self.waiting: list[list[Source] | Fork] = []
+        self.waiting: list[list[Source] | PendingUndo] = []
         """What the store has not taken yet, in order: messages of one transaction each, and forks of an undo."""
         self.unstored_prompt: list[Source] = []
         """The system prompt of an empty conversation; it is stored with the first message."""
@@ -84,7 +84,7 @@ class Persistence:
     @property
     def undone(self) -> bool:
         """Whether an undo waits for the store."""
-        return any(isinstance(part, Fork) for part in self.waiting)
+        return any(isinstance(part, PendingUndo) for part in self.waiting)
 
     def store(self, window: Window, sources: Sequence[Source], row: JournalRow | None = None) -> None:
         """Store messages, and with an answer the journal row of its request; they wait if the store cannot be used."""
@@ -117,7 +117,7 @@ class Persistence:
         while self.waiting:
             part = self.waiting[0]
             try:
-                if isinstance(part, Fork):
+                if isinstance(part, PendingUndo):
                     self._fork_before(part.before.id or "")
                 else:
                     self._append(part, None)
@@ -156,7 +156,7 @@ class Persistence:
 
     def undo(self, first: Source) -> None:
         """Go on from a fork before a message."""
-        self.waiting.append(Fork(before=first))
+        self.waiting.append(PendingUndo(before=first))
         self.newest = None
         self._store_waiting()
 
