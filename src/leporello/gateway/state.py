@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from leporello.store import Store
 
 _LOOK_SECONDS: Final = 20.0
-_THREADS: Final = 32  # for what belongs to no conversation; each key has a threads of a few
+_THREADS: Final = 32  # for what belongs to no conversation; those of a key are limited to a few
 _PURGE_PAUSE: Final = 5.0
 _PURGE_SECONDS: Final = 1.0
 _MOST_MODELS: Final = 128  # a client may name any model

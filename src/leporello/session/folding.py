@@ -99,7 +99,7 @@ def _replace_window(
     report = _fold_by(conversation, partial(conversation.engine.compress, call, conversation.branch), given, trigger)
     if conversation.engine.is_foreign:
         report = _fall_back(conversation, report, call, trigger)
-    if report.folded and persistence.journalled < len(window):  # it was not committed with a proposal
+    if report.folded and persistence.journalled < len(window):  # a proposal is committed with its window already
         persistence.save(window, _compaction_row(report, trigger))
     if window.entries != before:
         conversation.repair(COMPACTION)
