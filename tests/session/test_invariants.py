@@ -62,7 +62,8 @@ INVARIANTS: Final = {
         "gateway/test_gateway_abandoned.py::test_one_that_holds_what_the_store_does_not_is_abandoned"
     ),
     "repeated call ids identify nothing": (
-        "store/test_branches.py::test_repeated_call_ids_identify_nothing_across_branches"
+        "store/reconcile/test_replay_shapes.py"
+        "::test_a_host_that_repeats_ids_and_drops_its_oldest_messages_loses_nothing"
     ),
     "calls that repeat an id get ids of their own in the window": (
         "session/test_session_store.py::test_calls_that_are_numbered_anew_in_every_answer_get_ids_of_their_own"

@@ -415,6 +415,10 @@ def test_a_row_that_is_written_late_keeps_the_folded_window() -> None:
     assert any(line.is_block for line in story.session._conversation.window.entries), "folded"
     story.store.fails = True
     story.model_answers(text="What is in part {n}?", calls=["read_file"])
+    story.store.fails = False
+    shown = story.session.window
+    story.resume(crash=False)
+    assert story.session.window == shown, "folded"
     story.teardown()
 
 
