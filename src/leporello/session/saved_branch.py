@@ -94,8 +94,7 @@ def _with_turn(entries: list[Entry], later: list[Stored], turn: Sequence[Stored]
     if question.id in shown:
         return entries, later
     missing = [row for row in turn if row.id not in shown]
-    ids = {row.id for row in turn}
-    at = next((at for at, entry in enumerate(entries) if any(one.id in ids for one in entry.sources)), None)
+    at = _first_of(entries, {row.id for row in turn})
     if at is None:
         return entries, [*later, *missing]
     return [*entries[:at], *(_entry_of_row(row) for row in reversed(missing)), *entries[at:]], later
@@ -105,6 +104,11 @@ def _whole(entry: Entry, row: Stored) -> Entry:
     """Return the entry of a message that was shortened with all that it says; any other as it is."""
     is_its_own = entry.source_ids == (row.id,)
     return _entry_of_row(row) if is_its_own and is_shortened(entry.message, row.message) else entry
+
+
+def _first_of(entries: Sequence[Entry], ids: set[str]) -> int | None:
+    """Return the index of the first entry with one of these messages."""
+    return next((at for at, entry in enumerate(entries) if any(one.id in ids for one in entry.sources)), None)
 
 
 def _insert_replacements(
