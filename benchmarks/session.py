@@ -79,7 +79,7 @@ def timed(work: Callable[[], None]) -> Took:
 
 @dataclass(frozen=True, kw_only=True)
 class Turn:
-    """What one turn took, what keeping the same took by itself, and what was done while the model answered."""
+    """What one turn took, what storing the same took by itself, and what was done while the model answered."""
 
     session: Took
     bare: Took

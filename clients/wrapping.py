@@ -105,7 +105,7 @@ def wrap(client: Client, installed: Path, folder: Path, seed: int = 2) -> Wrappe
 
 
 def _make_home(home: Path) -> None:
-    """Make the home of somebody who has used a shell."""
+    """Make the home of a user who has used a shell."""
     for name in _STARTING:
         (home / name).parent.mkdir(parents=True, exist_ok=True)
         (home / name).write_text("# as it was\n", encoding="utf-8")

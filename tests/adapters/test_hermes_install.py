@@ -114,7 +114,7 @@ def test_what_the_user_did_since_then_stays(leporello: Leporello, tmp_path: Path
     assert set(listing(home)) == {"config.yaml", "leporello.db", "plugins/leporello/notes.txt"}
 
 
-def test_a_plugin_of_somebody_else_is_not_touched(leporello: Leporello, tmp_path: Path) -> None:
+def test_a_plugin_of_a_third_party_is_not_touched(leporello: Leporello, tmp_path: Path) -> None:
     home = home_with(tmp_path, "")
     other = home / "plugins" / "leporello" / "__init__.py"
     other.parent.mkdir(parents=True)

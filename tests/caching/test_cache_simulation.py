@@ -132,7 +132,7 @@ def test_the_minimum_belongs_to_the_model(model: str, minimum: int) -> None:
 
 
 def look_back(rules: CacheRules, added: int) -> int:
-    """Return what the second request reads when so many blocks came since the first."""
+    """Return what the second request reads when `added` blocks came since the first."""
     account = cache(rules)
     old = ["s", "a"]
     account.request("m", blocks=row(*old, marks="a"))

@@ -27,7 +27,7 @@ def user(text: str) -> Message:
 
 
 def answer(text: str | None, calls: int = 0, name: str = "c") -> list[Message]:
-    """Return an answer with so many calls, and their results."""
+    """Return an answer with a number of calls, and their results."""
     made: list[dict[str, Any]] = [
         {"id": f"{name}{n}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for n in range(calls)
     ]

@@ -178,7 +178,7 @@ def test_moved_is_said_exactly_when_a_known_message_differs(messages: list[Any],
 
 
 class Watched(dict[str, Any]):
-    """A message that counts how often somebody looks at what it says."""
+    """A message that counts how often its content is read."""
 
     looks = 0
 

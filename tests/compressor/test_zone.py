@@ -94,7 +94,7 @@ def test_planted_a_zone_that_is_not_masked_is_noticed(monkeypatch: pytest.Monkey
 
 
 def read_turns(count: int) -> list[Message]:
-    """Return a question and so many files that were read for it, one in each turn."""
+    """Return a question and `count` files that were read for it, one in each turn."""
     messages: list[Message] = [{"role": "user", "content": "Look through the modules."}]
     for number in range(count):
         arguments = f'{{"path": "src/part_{number}.py"}}'

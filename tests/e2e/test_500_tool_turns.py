@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 TURNS = 500
 NEEDLE_TURN = 12
 NEEDLE = "berth-7f3a9c"
-STOPS = 25  # so many turns belong to one instruction of the user
+STOPS = 25  # turns for one instruction of the user
 TOOL = {
     "type": "function",
     "function": {

@@ -33,7 +33,7 @@ def model(upstream: ModelServer) -> dict[str, Any]:
 
 
 @pytest.fixture
-def rooms(start: Callable[..., Gateway], upstream: ModelServer) -> Gateway:
+def served(start: Callable[..., Gateway], upstream: ModelServer) -> Gateway:
     """A gateway whose agent asks the model server."""
     return start(upstream, model(upstream))
 
@@ -47,61 +47,61 @@ def get(gateway: Gateway, path: str, **options: Any) -> httpx2.Response:
 
 
 class TestATurn:
-    def test_is_answered_and_stored(self, rooms: Gateway) -> None:
-        got = say(rooms, "hello")
+    def test_is_answered_and_stored(self, served: Gateway) -> None:
+        got = say(served, "hello")
         assert (got.status_code, got.json()["content"], got.json()["reason"]) == (200, "hello", "done")
-        assert rooms.texts("room") == ["hello", "hello"]
+        assert served.texts("room") == ["hello", "hello"]
 
-    def test_remembers_the_turns_before(self, rooms: Gateway, upstream: ModelServer) -> None:
-        say(rooms, "one")
-        say(rooms, "two")
+    def test_remembers_the_turns_before(self, served: Gateway, upstream: ModelServer) -> None:
+        say(served, "one")
+        say(served, "two")
         assert [message["content"] for message in upstream.requests[-1].messages[1:]] == ["one", "one", "two"]
 
-    def test_may_be_streamed(self, rooms: Gateway) -> None:
-        events = say(rooms, "hello there", stream=True).text.split("\n\n")
+    def test_may_be_streamed(self, served: Gateway) -> None:
+        events = say(served, "hello there", stream=True).text.split("\n\n")
         parts = [event.split("\n") for event in events if event]
         text = "".join(json.loads(data[6:])["text"] for name, data in parts if name == "event: text")
         assert text == "hello there"
         assert parts[-1][0] == "event: end"
         assert json.loads(parts[-1][1][6:])["content"] == "hello there"
 
-    def test_may_be_only_kept(self, rooms: Gateway, upstream: ModelServer) -> None:
-        got = say(rooms, "by the way", respond=False)
+    def test_may_be_only_kept(self, served: Gateway, upstream: ModelServer) -> None:
+        got = say(served, "by the way", respond=False)
         assert got.json()["reason"] == "kept"
         assert upstream.requests == []
-        assert rooms.texts("room") == ["by the way"]
+        assert served.texts("room") == ["by the way"]
 
-    def test_of_each_who_speaks_at_once_comes_after_the_other(self, rooms: Gateway) -> None:
+    def test_of_each_who_speaks_at_once_comes_after_the_other(self, served: Gateway) -> None:
         with ThreadPoolExecutor(6) as pool:
-            got = list(pool.map(lambda number: say(rooms, f"message {number}"), range(6)))
+            got = list(pool.map(lambda number: say(served, f"message {number}"), range(6)))
         assert {answer.status_code for answer in got} == {200}
-        texts = rooms.texts("room")
+        texts = served.texts("room")
         assert texts[::2] == texts[1::2]
         assert sorted(texts[::2]) == [f"message {number}" for number in range(6)]
 
-    def test_that_fails_keeps_the_message(self, rooms: Gateway, upstream: ModelServer) -> None:
+    def test_that_fails_keeps_the_message(self, served: Gateway, upstream: ModelServer) -> None:
         upstream.fail(Failure.BAD_KEY)
-        got = say(rooms, "are you there?")
+        got = say(served, "are you there?")
         assert got.status_code == 502
-        assert rooms.texts("room") == ["are you there?"]
-        assert say(rooms, "and now?").status_code == 200
+        assert served.texts("room") == ["are you there?"]
+        assert say(served, "and now?").status_code == 200
 
-    def test_that_cannot_be_stored_is_refused_and_may_be_repeated(self, rooms: Gateway, upstream: ModelServer) -> None:
-        say(rooms, "hi")
-        sound = rooms.store.__class__
+    def test_that_cannot_be_stored_is_refused_and_may_be_repeated(self, served: Gateway, upstream: ModelServer) -> None:
+        say(served, "hi")
+        sound = served.store.__class__
 
         class Full(SQLiteStore):
             def append(self, *args: Any, **options: Any) -> Any:
                 raise StoreError("the disk is full.")
 
-        rooms.store.__class__ = Full
+        served.store.__class__ = Full
         for _ in range(2):
-            got = say(rooms, "once")
+            got = say(served, "once")
             assert (got.status_code, got.headers["retry-after"]) == (503, "5")
         assert len(upstream.requests) == 1
-        rooms.store.__class__ = sound
-        assert say(rooms, "once").json()["stored"] is True
-        assert rooms.texts("room") == ["hi", "hi", "once", "once"]
+        served.store.__class__ = sound
+        assert say(served, "once").json()["stored"] is True
+        assert served.texts("room") == ["hi", "hi", "once", "once"]
 
     def test_needs_a_model(self, start: Callable[..., Gateway], upstream: ModelServer) -> None:
         got = say(start(upstream), "hello")
@@ -127,48 +127,48 @@ class TestTheNet:
 
 
 class TestAConversation:
-    def test_is_listed_shown_and_read(self, rooms: Gateway) -> None:
-        say(rooms, "first", name="a")
-        say(rooms, "second", name="b")
-        assert [one["id"] for one in get(rooms, "/v1/sessions").json()["sessions"]] == ["b", "a"]
-        assert [one["id"] for one in get(rooms, "/v1/sessions?limit=1&offset=1").json()["sessions"]] == ["a"]
-        assert get(rooms, "/v1/sessions/a").json()["messages"] == 2
-        assert [one["title"] for one in get(rooms, "/v1/sessions").json()["sessions"]] == ["second", "first"]
-        assert get(rooms, "/v1/sessions/a").json()["title"] == "first"
-        read = get(rooms, "/v1/sessions/a/messages").json()["messages"]
+    def test_is_listed_shown_and_read(self, served: Gateway) -> None:
+        say(served, "first", name="a")
+        say(served, "second", name="b")
+        assert [one["id"] for one in get(served, "/v1/sessions").json()["sessions"]] == ["b", "a"]
+        assert [one["id"] for one in get(served, "/v1/sessions?limit=1&offset=1").json()["sessions"]] == ["a"]
+        assert get(served, "/v1/sessions/a").json()["messages"] == 2
+        assert [one["title"] for one in get(served, "/v1/sessions").json()["sessions"]] == ["second", "first"]
+        assert get(served, "/v1/sessions/a").json()["title"] == "first"
+        read = get(served, "/v1/sessions/a/messages").json()["messages"]
         assert [one["message"]["content"] for one in read] == ["first", "first"]
-        assert get(rooms, f"/v1/sessions/a/messages?after={read[0]['seq']}").json()["messages"] == read[1:]
+        assert get(served, f"/v1/sessions/a/messages?after={read[0]['seq']}").json()["messages"] == read[1:]
 
-    def test_is_folded_on_demand(self, rooms: Gateway) -> None:
+    def test_is_folded_on_demand(self, served: Gateway) -> None:
         for number in range(30):
-            say(rooms, f"{number} " + "word " * 100)
-        report = rooms.post("/v1/sessions/room/compress", {"focus": "numbers"}).json()
+            say(served, f"{number} " + "word " * 100)
+        report = served.post("/v1/sessions/room/compress", {"focus": "numbers"}).json()
         assert report["status"] == "folded"
         assert report["messages_after"] < report["messages_before"]
 
-    def test_is_ended_and_another_begun(self, rooms: Gateway) -> None:
-        say(rooms, "old news")
-        name = rooms.post("/v1/sessions/room/reset", b"").json()["id"]
+    def test_is_ended_and_another_begun(self, served: Gateway) -> None:
+        say(served, "old news")
+        name = served.post("/v1/sessions/room/reset", b"").json()["id"]
         assert name != "room"
-        assert get(rooms, "/v1/sessions/room").json()["ended"] is not None
-        assert say(rooms, "new", name=name).json()["usage"]["messages"] == 3
+        assert get(served, "/v1/sessions/room").json()["ended"] is not None
+        assert say(served, "new", name=name).json()["usage"]["messages"] == 3
 
-    def test_is_exported_whole(self, rooms: Gateway) -> None:
-        say(rooms, "for the record")
-        lines = [json.loads(line) for line in get(rooms, "/v1/sessions/room/export").text.splitlines()]
+    def test_is_exported_whole(self, served: Gateway) -> None:
+        say(served, "for the record")
+        lines = [json.loads(line) for line in get(served, "/v1/sessions/room/export").text.splitlines()]
         assert [line["message"]["content"] for line in lines if line.get("message")][1:] == ["for the record"] * 2
 
-    def test_is_deleted(self, rooms: Gateway) -> None:
-        say(rooms, "forget this")
-        assert httpx2.delete(f"{rooms.address}/v1/sessions/room").status_code == 200
-        assert get(rooms, "/v1/sessions/room").status_code == 404
-        assert say(rooms, "who are you?").json()["usage"]["messages"] == 3
+    def test_is_deleted(self, served: Gateway) -> None:
+        say(served, "forget this")
+        assert httpx2.delete(f"{served.address}/v1/sessions/room").status_code == 200
+        assert get(served, "/v1/sessions/room").status_code == 404
+        assert say(served, "who are you?").json()["usage"]["messages"] == 3
 
-    def test_that_nobody_knows_is_not_found(self, rooms: Gateway) -> None:
+    def test_that_nobody_knows_is_not_found(self, served: Gateway) -> None:
         paths = ["", "/messages", "/export"]
-        assert {get(rooms, f"/v1/sessions/nobody{path}").status_code for path in paths} == {404}
+        assert {get(served, f"/v1/sessions/nobody{path}").status_code for path in paths} == {404}
         for path in ("compress", "reset"):
-            assert rooms.post(f"/v1/sessions/nobody/{path}", b"").status_code == 404
+            assert served.post(f"/v1/sessions/nobody/{path}", b"").status_code == 404
 
     def test_goes_on_after_a_restart(self, start: Callable[..., Gateway], upstream: ModelServer) -> None:
         gateway = start(upstream, model(upstream))
@@ -177,14 +177,14 @@ class TestAConversation:
         assert next(iter(gateway.store.conversations())).ended is not None
         assert say(start(upstream, model(upstream)), "do you?").json()["usage"]["messages"] == 5
 
-    def test_of_a_client_with_its_own_history_is_not_an_agents(self, rooms: Gateway) -> None:
+    def test_of_a_client_with_its_own_history_is_not_an_agents(self, served: Gateway) -> None:
         talk: list[dict[str, Any]] = []
-        rooms.say(talk, "hi", {"x-leporello-session": "mine"})
-        assert say(rooms, "hello", name="mine").status_code == 409
+        served.say(talk, "hi", {"x-leporello-session": "mine"})
+        assert say(served, "hello", name="mine").status_code == 409
 
-    def test_of_an_agent_is_not_a_clients(self, rooms: Gateway) -> None:
-        say(rooms, "hello", name="ours")
-        got = rooms.chat([{"role": "user", "content": "hello"}], {"x-leporello-session": "ours"})
+    def test_of_an_agent_is_not_a_clients(self, served: Gateway) -> None:
+        say(served, "hello", name="ours")
+        got = served.chat([{"role": "user", "content": "hello"}], {"x-leporello-session": "ours"})
         assert got.status_code == 409
 
 
@@ -223,9 +223,9 @@ def test_a_client_that_leaves_stops_the_turn(start: Callable[..., Gateway], upst
     assert (got.status_code, got.json()["content"]) == (200, "never mind")
 
 
-def test_what_runs_is_told_to_whoever_watches(rooms: Gateway) -> None:
-    say(rooms, "hello")
-    figures = get(rooms, "/metrics").text
+def test_the_metrics_tell_what_runs(served: Gateway) -> None:
+    say(served, "hello")
+    figures = get(served, "/metrics").text
     assert 'leporello_requests_total{route="Speak",status="200"} 1.0' in figures
     assert "leporello_conversations_open 1.0" in figures
     assert "room" not in figures

@@ -66,7 +66,7 @@ class Client:
     _turn: Iterator[int] = field(default_factory=count)
 
     def ask(self, messages: Messages, new: int = 1) -> dict[str, Any]:
-        """Send a history of which so many messages are new; returns the answer as a message."""
+        """Send a history, of which some messages are new; returns the answer as a message."""
         self.model.expected.add(text_of(messages[-1]))
         gateway = self.gateways[next(self._turn) % len(self.gateways)]
         path, body = APIS[self.api]

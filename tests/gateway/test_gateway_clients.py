@@ -155,7 +155,7 @@ def test_anthropic_async(start: Callable[..., Gateway], narrow: ModelServer) -> 
 
 
 def looks_first(request: ReceivedRequest) -> Step:
-    """Call a tool, and answer when its result is there; whoever offers no tool wants a summary."""
+    """Call a tool, and answer when its result is there; a request without tools wants a summary."""
     if not request.tools:
         return Step(text="")
     return Step(text="seen") if request.messages[-1]["role"] == "tool" else Step(tool_calls=[Use(name="look")])

@@ -309,7 +309,7 @@ class TestTheProviderIsLeftAlone:
 def test_an_answer_that_could_not_be_stored_is_not_passed_on(
     start: Callable[..., Gateway], upstream: ModelServer
 ) -> None:
-    """Whoever got an answer can rely on it being kept; whoever did not asks again, even after a restart."""
+    """An answer that a client got is stored; a client that got none asks again, even after a restart."""
     gateway = start(upstream)
     talk: list[dict[str, Any]] = []
     sound = gateway.store.__class__

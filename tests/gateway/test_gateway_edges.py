@@ -381,7 +381,7 @@ ROUTES = [
 
 
 class TestOtherPeoplesConversations:
-    """Whatever one does with a name that is somebody else's, it is as if nobody had it."""
+    """A request with the name of another user's conversation is answered as if it did not exist."""
 
     ADA, BOB = {"x-api-key": "key-of-ada"}, {"x-api-key": "key-of-bob"}
 

@@ -290,7 +290,7 @@ def conversation(folder: Path) -> str:
 
 
 def test_a_full_disk_under_the_agent(tmp_path: Path) -> None:
-    """Whoever speaks to the agent is told, too; what was said again after room was made is there once."""
+    """A client of the agent API is told, too; what was said again after room was made is there once."""
     said: list[Any] = []
     with ModelServer() as upstream, served(tmp_path, upstream) as gateway:
         address = f"{gateway.address}/v1/sessions/room/messages"

@@ -100,7 +100,7 @@ class Talk:
         """How many tokens of the newest request the provider did not have in its cache."""
 
     def answer(self, messages: Messages, new: int = 1) -> str:
-        """Send a history of which so many messages are new."""
+        """Send a history; `new` of its messages are new."""
         self.model.expected.add(text_of(messages[-1]))
         ask = self.asks[self.requests % len(self.asks)]
         text, cached, tokens = ask(messages)

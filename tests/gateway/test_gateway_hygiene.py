@@ -99,7 +99,7 @@ def say(gateway: Gateway, content: str, **body: Any) -> Any:
 
 
 def overnight(gateway: Gateway, tokens: int) -> list[str]:
-    """Let a room chatter until it has grown to so many tokens, while nobody is answered; returns what was said."""
+    """Let users write to a conversation until it has this many tokens, without an answer; returns what was said."""
     said = [CHATTER]
     while say(gateway, said[-1], respond=False)["usage"]["tokens"] < tokens:
         said.append(f"{len(said)} {CHATTER}")

@@ -148,7 +148,7 @@ class TestAClientThatTrimsItsHistory:
         assert gateway.texts("support") == client.texts()
 
     def test_is_not_recognised_by_a_greeting(self, gateway: Gateway) -> None:
-        """Somebody else's conversation may end with the few words that this one begins with."""
+        """Another user's conversation may end with the few words that this one begins with."""
         talk: Messages = []
         gateway.say(talk, "I am Ada")
         name = gateway.say(talk, "hi")

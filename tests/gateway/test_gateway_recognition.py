@@ -79,7 +79,7 @@ class TestAnEdit:
         assert gateway.store.head(name) == 2
 
     def test_of_an_answer_is_a_conversation_of_its_own(self, gateway: Gateway) -> None:
-        """Nothing in it was answered here: whoever sends it may be somebody else."""
+        """Nothing in it was answered here: another user may send it."""
         talk: Messages = []
         name = gateway.say(talk, "hi")
         talk[1] = {"role": "assistant", "content": "I never said that"}

@@ -143,7 +143,7 @@ class TestTheNumberOfValues:
         with pytest.raises(Refused, match=r"gateway\.limits\.values"):
             check_count([{"role": "assistant", "tool_calls": [call]}], limits)
 
-    def test_and_a_number_has_so_many_digits(self) -> None:
+    def test_the_digits_of_a_number_are_limited(self) -> None:
         assert parsed(b'{"a":' + b"9" * 300 + b"}", GatewayLimits())
         with pytest.raises(Refused, match="digits"):
             parsed(b'{"a":' + b"9" * 301 + b"}", GatewayLimits())
@@ -154,7 +154,7 @@ class TestSlices:
     def test_a_client_that_leaves_ends_the_work_and_comes_back(
         self, start: Callable[..., Gateway], upstream: ModelServer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """What was stored by then is a beginning of its history, and is not stored twice."""
+        """What was stored before is a beginning of its history, and is not stored twice."""
         gateway = start(upstream, api_keys=KEYS)
         counts, taken = appended(gateway, monkeypatch)
         talk = [user("?")]
@@ -234,7 +234,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 class TestShares:
-    def test_a_key_holds_so_many_bytes(self) -> None:
+    def test_the_bytes_of_a_key_are_limited(self) -> None:
         limit = ConcurrencyLimit(9, 100)
         with limit.slot("mallory") as one, limit.slot("mallory") as two, limit.slot("ada") as other:
             one.hold(100 * BODIES_HELD)
@@ -246,7 +246,7 @@ class TestShares:
             again.hold(100 * BODIES_HELD)
         assert limit.running == 0
 
-    def test_a_key_computes_in_so_many_threads(self) -> None:
+    def test_the_threads_of_a_key_are_limited(self) -> None:
         async def story() -> None:
             thread_limits = ThreadLimits()
             threads, running, most = thread_limits.of("mallory"), 0, 0
@@ -287,7 +287,7 @@ class TestShares:
 
         asyncio.run(story())
 
-    def test_whoever_comes_back_from_a_model_finds_a_place(self) -> None:
+    def test_a_thread_that_comes_back_from_a_model_finds_a_slot(self) -> None:
         """All others of the threads wait for it, or compute; none of them waits for what it holds."""
 
         async def story() -> None:

@@ -181,7 +181,7 @@ def test_what_is_packed_from_the_front_stays_when_more_follows() -> None:
 
 
 def turns(sizes: list[int]) -> list[Message]:
-    """Make calls, each with an output of so many words."""
+    """Make calls, each with an output of the given number of words."""
     made: list[Message] = []
     for number, size in enumerate(sizes):
         call = {"id": f"c{number}", "type": "function", "function": {"name": "read", "arguments": '{"path": "a.py"}'}}

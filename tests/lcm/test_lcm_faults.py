@@ -133,7 +133,7 @@ def test_a_store_that_stays_away_is_told_once_and_the_list_comes_back_valid(work
 
 
 @pytest.mark.slow
-def test_somebody_else_who_was_faster_is_noticed(work: Work) -> None:
+def test_another_process_that_was_faster_is_noticed(work: Work) -> None:
     """Two engines fold one conversation: the slower one starts again from the newer window."""
     store = open_store(":memory:")
     messages = [*work(0, 40), ASK]

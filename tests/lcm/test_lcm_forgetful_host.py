@@ -77,7 +77,7 @@ def serve(pipe: Connection, path: str, run: int) -> None:
 
 
 def killed_host(path: Path, run: int, turns: int) -> list[str]:
-    """Start a host, kill it after so many acknowledged turns, and return all that it acknowledged."""
+    """Start a host, kill it after some acknowledged turns, and return all that it acknowledged."""
     ours, theirs = WORKERS.Pipe()
     process = WORKERS.Process(target=serve, args=(theirs, str(path), run), daemon=True)
     process.start()

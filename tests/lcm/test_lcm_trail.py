@@ -1,4 +1,4 @@
-"""The artifact trail: gathered from the store, in the background or when somebody asks, and nothing of it twice."""
+"""The artifact trail: gathered from the store, in the background or when a tool reads it, and nothing of it twice."""
 
 from __future__ import annotations
 

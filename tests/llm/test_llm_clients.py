@@ -57,7 +57,7 @@ MEANINGS: dict[Failure, type[ModelError] | None] = {
     Failure.SLOW_START: NetworkError,
     Failure.DRIPPING: NetworkError,
 }
-"""What each failure of a provider is to whoever asks; None: an answer all the same."""
+"""What each failure of a provider is to the caller; None: an answer all the same."""
 
 
 @pytest.fixture(scope="module")

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 SERVES = re.compile(r"leporello (?:serve(?! --new-key)|view|mcp --http)\b|python -m leporello\.testing\.model_server")
 TALKS = re.compile(r"leporello chat(?: --[\w-]+(?: [\w-]+)?)*\s*(?:#.*)?$")
-PATIENCE = 300
+TIMEOUT_SECONDS = 300
 NOTHING: Final[Mapping[str, str]] = MappingProxyType({})
 SHELL = """\
 [ -e {state} ] && . {state}
@@ -59,7 +59,7 @@ for line in sys.stdin:
 
 
 class Reader:
-    """Somebody with an empty folder, a shell and a Python interpreter."""
+    """A reader with an empty folder, a shell and a Python interpreter."""
 
     def __init__(self, folder: Path, python: str | Path = sys.executable, environ: Mapping[str, str] = NOTHING) -> None:
         self._folder = folder / "empty"
@@ -126,7 +126,7 @@ class Reader:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=PATIENCE,
+            timeout=TIMEOUT_SECONDS,
             check=False,
         )
         problems = [f"{command.text}: exit code {done.returncode}\n{done.stderr}"] if done.returncode else []
@@ -175,7 +175,7 @@ class Reader:
         for line, server in self._servers:
             with suppress(ProcessLookupError):
                 os.killpg(server.pid, signal.SIGINT)
-            told = server.communicate(timeout=PATIENCE)[0]
+            told = server.communicate(timeout=TIMEOUT_SECONDS)[0]
             if server.returncode:
                 self._ended.append(f"line {line}: {server.args!r}: exit code {server.returncode}\n{told}")
         self._servers = []

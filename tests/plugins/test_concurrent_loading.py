@@ -40,7 +40,7 @@ def test_a_plugin_is_not_seen_half_imported(tmp_path: Path, monkeypatch: pytest.
     first.start()
     assert entered.wait(20)
     second.start()
-    second.join(0.2)  # one that does not wait for the first is through by then
+    second.join(0.2)  # one that does not wait for the first has ended
     go.set()
     first.join()
     second.join()

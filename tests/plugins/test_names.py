@@ -221,7 +221,7 @@ def test_our_engine_reads_its_whole_configuration(plugins: Plugins) -> None:
     assert engine._settings.timeout_seconds == 7
 
 
-def test_settings_given_to_our_engine_are_ours_whoever_has_its_name(plugins: Plugins) -> None:
+def test_settings_given_to_our_engine_are_ours_though_a_plugin_has_its_name(plugins: Plugins) -> None:
     plugins.engine("lcm")
     for given in ({"tail": 0.3}, {"lcm": {"tail": 0.3}}, Config.from_mapping({"lcm": {"tail": 0.3}})):
         engine: Any = LCMEngine(config=given)

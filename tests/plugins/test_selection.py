@@ -665,7 +665,7 @@ def test_what_a_plugin_registers_besides_is_accepted_and_explained(plugins: Plug
     assert source.commands["alpha"].description == "Says alpha."
 
 
-def test_the_summariser_goes_to_whoever_takes_one(plugins: Plugins) -> None:
+def test_the_summariser_goes_to_every_engine_that_takes_one(plugins: Plugins) -> None:
     code = "def take(self, context_length=0, *, llm=None, store=None):\n    self.took = (llm, store)\nEngine.__init__ = take\n"
     plugins.engine("alpha", code)
     llm = ScriptedLLM("summary")

@@ -452,6 +452,6 @@ def test_an_engine_that_keeps_files_starts_with_none_and_leaves_none(plugins: Pl
     ("model", "provider"),
     [("gemini-2.5-pro", ""), ("gemini-2.5-pro", "google"), ("my-route", "deepseek"), ("gpt-5.5", "openrouter")],
 )
-def test_the_cache_is_that_of_whoever_serves_the_model(model: str, provider: str) -> None:
+def test_the_cache_is_that_of_the_provider_that_serves_the_model(model: str, provider: str) -> None:
     told = replay_all([transcript(8)], ["none"], settings(model=model, provider=provider, probes=False)).as_dict()
     assert told["engines"]["none"]["cache_hit_share"] > 0.5

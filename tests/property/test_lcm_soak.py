@@ -51,7 +51,7 @@ WORDS = ("berth", "crane", "vessel", "booking", "weight", "gate", "tariff", "slo
 
 @dataclass
 class Conversation:
-    """Messages of a coding session without end; so many of its tool calls are long, with marks in all parts."""
+    """Messages of a coding session without end; some of its tool calls are long, with marks in all parts."""
 
     length: int
     outputs: int = OUTPUTS

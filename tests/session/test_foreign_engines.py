@@ -1,4 +1,4 @@
-"""Engines that somebody else wrote: what they return is mended first, and the built-in engine is the net under them."""
+"""Engines of third parties: what they return is repaired first, and the built-in engine folds where they fail."""
 
 from __future__ import annotations
 

@@ -62,7 +62,15 @@ INVARIANTS: Final = {
         "gateway/test_gateway_abandoned.py::test_one_that_holds_what_the_store_does_not_is_abandoned"
     ),
     "repeated call ids identify nothing": (
+        "store/reconcile/test_replay_shapes.py"
+        "::test_a_host_that_repeats_ids_and_drops_its_oldest_messages_loses_nothing"
+    ),
+    "calls that repeat an id get ids of their own in the window": (
         "session/test_session_store.py::test_calls_that_are_numbered_anew_in_every_answer_get_ids_of_their_own"
+    ),
+    "a plan is made anew when the revision moved": (
+        "store/reconcile/test_forgetful_host.py"
+        "::test_a_decision_that_another_process_has_made_meanwhile_is_found_under_the_lock"
     ),
     "a fold of a window that was replaced meanwhile is dropped": (
         "session/test_one_writer.py::test_a_window_that_another_process_replaced_meanwhile_is_taken_up"

@@ -253,7 +253,7 @@ def test_an_engine_with_the_file_of_the_session_works_on_its_branch(answer: Call
     path = tmp_path / "s.db"
     talk = Talk(answer, LCMEngine(16_000, store=path), 16_000, store=path)
     for fold_ in range(2):
-        talk.ask(14, first=20 * fold_)
+        talk.ask(10, first=20 * fold_)
         assert talk.session.compress().status == "folded"
     assert talk.session.usage().compactions == 2
     assert [item for item in talk.session.store.window("talk").items if "n" in item]

@@ -64,7 +64,7 @@ def test_a_result_that_failed_is_sent_as_failed(opened: Any) -> None:
         session.add(user("More."))
 
 
-def test_tool_results_are_marked_in_anthropics_dialect_whoever_passes_them_on(opened: Any) -> None:
+def test_tool_results_are_marked_in_anthropics_dialect_for_every_provider(opened: Any) -> None:
     session = opened(dialect="anthropic", model="claude-sonnet-5", provider="openrouter")
     session.add(user("Look."))
     session.request()

@@ -21,7 +21,7 @@ def named(page: str) -> set[str]:
 
 
 def test_the_reference_names_everything_that_a_session_has() -> None:
-    names = {name for name in vars(Session) if not name.startswith("_")}
+    names = {name for name in dir(Session) if not name.startswith("_")}
     assert names - named("reference/session.md") == set()
     fields = {field.name for kind in (SessionUsage, Spent) for field in dataclasses.fields(kind)}
     assert fields - named("reference/session.md") - {"session_id", "engine", "model", "caching"} == set()
@@ -32,8 +32,8 @@ def test_the_reference_names_everything_that_a_session_has() -> None:
 
 
 def test_an_async_session_has_the_same_names() -> None:
-    names = {name for name in vars(Session) if not name.startswith("_")} - {"record_stream"}
-    assert names - set(vars(AsyncSession)) == set()
+    names = {name for name in dir(Session) if not name.startswith("_")} - {"record_stream"}
+    assert names - set(dir(AsyncSession)) == set()
 
 
 def test_the_explanation_names_everything_that_a_conversation_does() -> None:

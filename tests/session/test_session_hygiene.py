@@ -86,7 +86,7 @@ class Wilful(KeepsTheLast):
 
 
 def talked(session: Session, answer: Callable[..., Any], *, turns: int, tokens: int, words: int = 1000) -> Session:
-    """Hold a conversation whose last request the provider counted as so many tokens."""
+    """Hold a conversation whose last request the provider counted as `tokens`."""
     for turn in range(turns):
         session.add({"role": "user", "content": f"question {turn} " + "word " * words})
         session.request()

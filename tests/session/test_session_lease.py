@@ -78,7 +78,7 @@ def lease(store: SQLiteStore, kind: type[Lease] = Lease, seconds: float = 60.0) 
 
 
 def is_held(store: SQLiteStore) -> bool:
-    """Tell whether somebody has the right, without keeping it."""
+    """Tell whether the lease is held, without keeping it."""
     free = store.acquire("talk", "somebody else", seconds=1)
     store.release("talk", "somebody else")
     return not free
@@ -113,7 +113,7 @@ def test_one_that_is_not_prolonged_would_be_noticed(tmp_path: Path) -> None:
         check_prolonged(tmp_path / "s.db", NeverProlonged)
 
 
-def test_somebody_elses_is_left_alone(store: SQLiteStore) -> None:
+def test_that_of_another_process_is_left_alone(store: SQLiteStore) -> None:
     store.acquire("talk", "b", seconds=60)
     assert not lease(store).acquire()
     lease(store).release()

@@ -1,4 +1,4 @@
-"""The exact order of calls on an engine, whoever hosts the conversation."""
+"""The exact order of calls on an engine, whatever hosts the conversation."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def raises_told(told: list[Event]) -> list[Event]:
 
 
 @pytest.mark.parametrize("given", [False, True], ids=["configured engine", "own engine"])
-def test_a_raised_threshold_is_told_once_to_whoever_opens_the_session(*, given: bool) -> None:
+def test_a_raised_threshold_is_told_once_when_a_session_is_opened(*, given: bool) -> None:
     told: list[Event] = []
     engine = ContextCompressor() if given else None
     with Session.open("codex", engine=engine, store=":memory:", config={}, on_event=told.append, **CODEX) as session:

@@ -105,7 +105,7 @@ class Flaky(SQLiteStore):
 
 
 class SessionMachine(RuleBasedStateMachine):
-    """A session in the hands of somebody who tries everything."""
+    """A session whose user tries everything."""
 
     session: Session
 
@@ -286,7 +286,7 @@ def in_openai_format(request: dict[str, Any], dialect: Dialect) -> list[Message]
 
 
 def run(machine: type[RuleBasedStateMachine], examples: int, *, shrink: bool = False) -> None:
-    """Try so many stories; a planted defect need not be told in few words."""
+    """Try a number of stories; that of a planted defect need not be shrunk."""
     phases = [phase for phase in Phase if shrink or phase is not Phase.shrink]
     steps = 50 if LONG_RUN else 30
     run_state_machine_as_test(
@@ -347,14 +347,12 @@ def test_a_moved_prefix_is_caught() -> None:
 
 def test_a_session_that_trusts_its_engine_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: results are used unseen."""
+    from leporello.engine import CompactionReport
     from leporello.session import folding
-    from leporello.session.acceptance import Verdict
 
-    def gullible(made: Any, window: Any, dialect: Dialect, **_: Any) -> Verdict:
-        from leporello.engine import CompactionReport
-
+    def gullible(made: Any, window: Any, dialect: Dialect, **_: Any) -> tuple[CompactionReport, Any]:
         report = made.report or CompactionReport(status="folded")
-        return Verdict(result=made.result or None, report=report)
+        return report, made.result or None
 
     class Trusting(SessionMachine):
         @initialize(moods=st.just(["loses the user", "adds a command", "unanswered"] * 9), dialect=st.just("openai"))
@@ -387,7 +385,7 @@ def test_the_anthropic_request_is_the_whole_conversion(opened: Any) -> None:
 
 
 def test_undo_takes_back_what_a_fold_has_shortened() -> None:
-    """A story that the machine found: the answer stood in the window in other words than it was said in."""
+    """A story that the machine found: the answer stood shortened in the window."""
     story = SessionMachine()
     story.open("compressor", "openai", [])
     calls = ["read_file"] * 3
@@ -399,8 +397,7 @@ def test_undo_takes_back_what_a_fold_has_shortened() -> None:
     story.model_answers(text="yes", calls=calls)
     story.model_answers(text="Look at src/part_{n}.py please. " * 60, calls=[])
     story.overflow()
-    answer = story.session._conversation.window.entries[-1]
-    assert not answer.sources, "the last line shows nothing as it was said"
+    assert story.session.window[-1] != story.said[-1], "shortened"
     story.undo()
     story.nothing_is_lost()
     story.teardown()
@@ -418,6 +415,10 @@ def test_a_row_that_is_written_late_keeps_the_folded_window() -> None:
     assert any(line.is_block for line in story.session._conversation.window.entries), "folded"
     story.store.fails = True
     story.model_answers(text="What is in part {n}?", calls=["read_file"])
+    story.store.fails = False
+    shown = story.session.window
+    story.resume(crash=False)
+    assert story.session.window == shown, "folded"
     story.teardown()
 
 

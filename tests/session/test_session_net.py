@@ -1,4 +1,4 @@
-"""The net under engines that somebody else wrote: where they fail, the built-in engine folds, and the user is told."""
+"""Engines of third parties: where they fail, the built-in engine folds, and the user is told."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is mended in the result of an engine that somebody else wrote, and what it looks like then."""
+"""What is repaired in the result of a third party's engine, and what it looks like then."""
 
 from __future__ import annotations
 

@@ -12,6 +12,7 @@ from leporello.events import Notice
 from leporello.lcm import verify
 from leporello.messages import EMPTY_ASSISTANT, NO_REPLY, STUB_RESULT, violations
 from leporello.session import Session, tool_result
+from leporello.session.conversation import Conversation
 from leporello.store import open_store
 from leporello.store.sqlite import SQLiteStore
 from leporello.testing.lifecycle import RecordingEngine
@@ -411,9 +412,23 @@ def test_the_system_prompt_is_stored_with_the_first_message_that_is(opened: Any)
     session = opened(system="Be brief.")
     with pytest.raises(MessageError):
         session.add({"role": "user", "content": {1, 2}})
+    assert session.store.info(session.id) is None, "nothing was said"
     session.add({"role": "user", "content": "Hello"})
     everything = [row.message["content"] for row in session.store.messages(session.id, system=True)]
     assert everything == ["Be brief.", "Hello"]
+
+
+def test_planted_a_prompt_that_is_stored_before_anything_is_said(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Conversation.set_system_prompt
+
+    def at_once(conversation: Conversation, text: str) -> None:
+        whole(conversation, text)
+        prompt, conversation.persistence.unstored_prompt = conversation.persistence.unstored_prompt, []
+        conversation.persistence.store(conversation.window, prompt)
+
+    monkeypatch.setattr(Conversation, "set_system_prompt", at_once)
+    with pytest.raises(AssertionError, match="nothing was said"):
+        test_the_system_prompt_is_stored_with_the_first_message_that_is(opened)
 
 
 _STOP = {

@@ -81,7 +81,7 @@ def long_output() -> str:
 
 @cache
 def middle(tokens: int) -> tuple[Message, ...]:
-    """Return about so many tokens of conversation, behind a long output full of needles."""
+    """Return a conversation of about this many tokens, behind a long output full of needles."""
     rounds = tokens // count_messages(turn(1)) + 1
     return (*turn(0, output=long_output()), *(message for number in range(1, rounds) for message in turn(number)))
 

@@ -79,7 +79,7 @@ class TurnHooks:
 def plugin_tools(tools: Iterable[PluginTool], taken: Iterable[Tool] = ()) -> list[Tool]:
     """Return the tools of plugins for an agent; one whose name is taken is left out.
 
-    The user is not asked before they run: whoever enables a plugin runs its code anyway.
+    The user is not asked before they run: enabling a plugin means running its code.
     """
     names = {tool.name for tool in taken}
     return [

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     "--workers",
     default=0,
     type=click.IntRange(0, 64),
-    help="Start so many processes that write summaries, as `leporello worker` does.",
+    help="How many processes to start that write summaries, as `leporello worker` does.",
 )
 @click.option("--worker", is_flag=True, hidden=True, help="Serve behind another process.")
 @click.option("--purges", is_flag=True, hidden=True, help="Of several such processes, one purges the store.")

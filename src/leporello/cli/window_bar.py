@@ -21,7 +21,7 @@ _CELLS: Final = {"system": "█", "tools": "▓", "summary": "▒", "masked": "�
 
 
 def window_bar(parts: Mapping[str, int], window: int, threshold: int, width: int, *, plain: bool = False) -> Text:
-    """Draw a window of so many tokens; a red mark stands where it is folded.
+    """Draw a window and its tokens; a red mark stands where it is folded.
 
     A `plain` bar needs no colours: every part has a cell of its own kind. A part that is there has at least one cell.
     """

@@ -96,36 +96,22 @@ class Speak(Endpoint):
     async def _whole(
         self, client: ClientConnection, name: str, session: AgentSession, events: AsyncIterator[Event]
     ) -> None:
-        text: list[str] = []
-        ended: TurnEnded | None = None
+        spoken = _SpokenTurn(name)
         async for event in events:
-            if isinstance(event, TextPiece):
-                text.append(event.text)
-            elif isinstance(event, ToolStarted):
-                text.clear()
-            elif isinstance(event, TurnEnded):
-                ended = event
-        if ended is not None and ended.error is not None:
-            _log.warning("an agent got no answer: %s", one_line(str(ended.error)))
-            raise _failure(ended.error)
-        result = await session.call(partial(_result, name=name, content="".join(text), ended=ended))
-        await client.answer(200, JSON, written(result))
+            spoken.take(event)
+        if spoken.ended is not None and spoken.ended.error is not None:
+            raise _failure(spoken.ended.error)
+        await client.answer(200, JSON, written(await session.call(spoken.result)))
 
     async def _stream(
         self, client: ClientConnection, name: str, session: AgentSession, events: AsyncIterator[Event]
     ) -> None:
         await client.start(200, SSE)
-        text: list[str] = []
+        spoken = _SpokenTurn(name)
         async for event in events:
-            if isinstance(event, ToolStarted):
-                text.clear()
-            elif isinstance(event, TextPiece):
-                text.append(event.text)
+            spoken.take(event)
             if isinstance(event, TurnEnded):
-                if event.error is not None:
-                    _log.warning("an agent got no answer: %s", one_line(str(event.error)))
-                result = await session.call(partial(_result, name=name, content="".join(text), ended=event))
-                await client.write(sse_event("end", result))
+                await client.write(sse_event("end", await session.call(spoken.result)))
             elif (shown := _shown(event)) is not None:
                 await client.write(sse_event(*shown))
         await client.finish()
@@ -244,19 +230,38 @@ def _page(store: Store, info: ConversationInfo, after: int, limit: int) -> bytes
     return written({"messages": rows})
 
 
-def _result(agent: Agent, *, name: str, content: str, ended: TurnEnded | None) -> dict[str, Any]:
-    """Return the end of a turn as data."""
-    session = agent.session
-    error = ended.error if ended else None
-    return {
-        "session": name,
-        "content": content,
-        "reason": ended.reason if ended else "kept",
-        "requests": ended.requests if ended else 0,
-        "stored": not session.unstored,
-        "usage": asdict(session.usage()),
-        **({"error": {"type": _failure(error).type, "message": public_message(error)}} if error else {}),
-    }
+class _SpokenTurn:
+    """What the agent says in a turn: the text behind its last tool, and how the turn ended."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._text: list[str] = []
+        self.ended: TurnEnded | None = None
+
+    def take(self, event: Event) -> None:
+        """Take the next event."""
+        if isinstance(event, TextPiece):
+            self._text.append(event.text)
+        elif isinstance(event, ToolStarted):
+            self._text.clear()
+        elif isinstance(event, TurnEnded):
+            self.ended = event
+            if event.error is not None:
+                _log.warning("an agent got no answer: %s", one_line(str(event.error)))
+
+    def result(self, agent: Agent) -> dict[str, Any]:
+        """Return the end of the turn as data."""
+        session, ended = agent.session, self.ended
+        error = ended.error if ended else None
+        return {
+            "session": self._name,
+            "content": "".join(self._text),
+            "reason": ended.reason if ended else "kept",
+            "requests": ended.requests if ended else 0,
+            "stored": not session.unstored,
+            "usage": asdict(session.usage()),
+            **({"error": {"type": _failure(error).type, "message": public_message(error)}} if error else {}),
+        }
 
 
 def _shown(event: Event) -> tuple[str, dict[str, Any]] | None:

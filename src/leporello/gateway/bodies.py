@@ -70,7 +70,7 @@ def check_length(headers: Mapping[str, str], limits: GatewayLimits) -> None:
 def parsed(content: bytes, limits: GatewayLimits) -> dict[str, Any]:
     """Parse a body, which must be a JSON object."""
     if has_more_values(content, limits.values):
-        raise _too_many(limits)
+        raise Refused(413, f"the body holds more than {limits.values:,} JSON values (gateway.limits.values).")
     decoder = json.JSONDecoder if len(content) <= _AT_ONCE else SlicedDecoder
     try:
         body = decoder(
@@ -137,10 +137,6 @@ def has_more_values(content: bytes, most: int) -> bool:
         inside ^= len(pieces) % 2 == 0
         start = end
     return False
-
-
-def _too_many(limits: GatewayLimits) -> Refused:
-    return Refused(413, f"the body holds more than {limits.values:,} JSON values (gateway.limits.values).")
 
 
 def _too_long(limits: GatewayLimits) -> Refused:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import zlib
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from leporello.gateway.errors import Refused
 
@@ -18,21 +18,6 @@ if TYPE_CHECKING:
 
 _PIECE: Final = 64 * 1024
 _MOST_WINDOW: Final = 23  # bits: 8 MiB, which every decoder of zstd takes; a longer one needs memory in advance
-
-
-class Decompressor(Protocol):
-    """The interface of zstd's decompressor."""
-
-    @property
-    def eof(self) -> bool:
-        """Whether the end of the content was reached."""
-
-    @property
-    def unused_data(self) -> bytes:
-        """The bytes behind the end."""
-
-    def decompress(self, data: bytes, max_length: int) -> bytes:
-        """Return the next piece of the content."""
 
 
 class Zlib:
@@ -56,20 +41,13 @@ class Zlib:
         return self._inner.decompress(self._inner.unconsumed_tail + data, max_length)
 
 
-def _gzip() -> Decompressor:
-    return Zlib(zlib.MAX_WBITS | 16)
-
-
-def _zstd() -> Decompressor:
-    most = {int(zstd.DecompressionParameter.window_log_max): _MOST_WINDOW}
-    return zstd.ZstdDecompressor(options=most)
-
-
+Decompressor: TypeAlias = "Zlib | zstd.ZstdDecompressor"
+_WINDOW: Final = {int(zstd.DecompressionParameter.window_log_max): _MOST_WINDOW}
 _DECOMPRESSORS: Final[dict[str, Callable[[], Decompressor]]] = {
-    "gzip": _gzip,
-    "x-gzip": _gzip,
+    "gzip": lambda: Zlib(zlib.MAX_WBITS | 16),
+    "x-gzip": lambda: Zlib(zlib.MAX_WBITS | 16),
     "deflate": lambda: Zlib(zlib.MAX_WBITS),
-    "zstd": _zstd,
+    "zstd": lambda: zstd.ZstdDecompressor(options=_WINDOW),
 }
 
 

@@ -19,12 +19,8 @@ WINDOW: Final = 16_000
 @contextmanager
 def demonstration(config: Config) -> Iterator[Config]:
     """Run the provider, and return a configuration whose models are all served by it."""
-    with ModelServer(window=WINDOW, accepts_key=_accepts_any_key) as server:
+    with ModelServer(window=WINDOW, accepts_key=lambda _: True) as server:
         yield _config_for(server, config)
-
-
-def _accepts_any_key(key: str) -> bool:
-    return True
 
 
 def _config_for(server: ModelServer, config: Config) -> Config:

@@ -188,7 +188,7 @@ class Exchange:
         """Pass every byte on as it comes, but the end of the answer only after it is recorded.
 
         If the provider is silent between the end of the answer and its usage, the answer is recorded without the usage,
-        as the client may send its next request by then.
+        as the client may send its next request meanwhile.
         """
         await self._caller.start(reply.status, reply.passed_back())
         events, reading = Events(), IncomingAnswer()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import leporello
 from leporello.gateway.agent_api import MOST_LISTED, Speech, Wish
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _ID = {
     "name": "id",
@@ -76,68 +79,50 @@ _MODEL = {"502": "The model refused; the message is stored."}
 @cache
 def document() -> dict[str, Any]:
     """Return the OpenAPI document."""
+    paths: dict[str, dict[str, Any]] = {}
+    for path, method, operation in _operations():
+        shared = {"parameters": [_ID]} if "{id}" in path else {}
+        paths.setdefault(path, shared)[method] = operation
     return {
         "openapi": "3.1.0",
         "info": {"title": "Leporello gateway", "version": leporello.__version__},
         "components": {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
         "security": [{"key": []}, {}],
-        "paths": {
-            "/healthz": {"get": {**_operation("Tell that it is well.", _json({"type": "object"})), "security": []}},
-            "/openapi.json": {"get": {**_operation("Describe the routes.", _json({"type": "object"})), "security": []}},
-            "/metrics": {"get": _operation("Return figures for Prometheus.", _text("text/plain"), _WRONG)},
-            "/v1/sessions": {
-                "get": {
-                    **_operation(
-                        "List conversations, the newest first.",
-                        _json(_object(sessions=_list(_SESSION), total=_COUNT)),
-                        _WRONG,
-                    ),
-                    "parameters": [_query("limit", 1, MOST_LISTED, 100), _query("offset", 0, 2**31, 0)],
-                }
-            },
-            "/v1/sessions/{id}": {
-                "parameters": [_ID],
-                "get": _operation("Describe a conversation.", _json(_SESSION), _WRONG | _MISSING),
-                "delete": _operation(
-                    "Delete a conversation.", _json(_object(id=_TEXT, messages=_COUNT)), _WRONG | _MISSING | _BUSY
-                ),
-            },
-            "/v1/sessions/{id}/messages": {
-                "parameters": [_ID],
-                "get": {
-                    **_operation("Read what was said.", _json(_object(messages=_list(_MESSAGE))), _WRONG | _MISSING),
-                    "parameters": [_query("limit", 1, MOST_LISTED, 100), _query("after", 0, 2**53, 0)],
-                },
-                "post": {
-                    **_operation(
-                        "Say something; the agent answers.",
-                        {**_json(_TURN), "text/event-stream": {"schema": _EVENT}},
-                        _WRONG | _BUSY | _MODEL,
-                    ),
-                    "requestBody": _body(Speech, required=True),
-                },
-            },
-            "/v1/sessions/{id}/compress": {
-                "parameters": [_ID],
-                "post": {
-                    **_operation("Fold a conversation now.", _json(_REPORT), _WRONG | _MISSING | _BUSY),
-                    "requestBody": _body(Wish, required=False),
-                },
-            },
-            "/v1/sessions/{id}/reset": {
-                "parameters": [_ID],
-                "post": _operation(
-                    "End a conversation and begin another.",
-                    _json(_object(id=_TEXT, before=_TEXT)),
-                    _WRONG | _MISSING | _BUSY,
-                ),
-            },
-            "/v1/sessions/{id}/export": {
-                "parameters": [_ID],
-                "get": _operation("Export a conversation.", _text("application/jsonl"), _WRONG | _MISSING),
-            },
-        },
+        "paths": paths,
     }
+
+
+def _operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield the path, the method and the description of each operation."""
+    keyless: dict[str, Any] = {"security": []}
+    page = _query("limit", 1, MOST_LISTED, 100)
+    missing, busy, missing_or_busy = _WRONG | _MISSING, _WRONG | _BUSY, _WRONG | _MISSING | _BUSY
+    session, messages = "/v1/sessions/{id}", "/v1/sessions/{id}/messages"
+    list_ = _object(sessions=_list(_SESSION), total=_COUNT)
+    offset, after = _query("offset", 0, 2**31, 0), _query("after", 0, 2**53, 0)
+    turn = {**_json(_TURN), "text/event-stream": {"schema": _EVENT}}
+    yield "/healthz", "get", _operation("Tell that it is well.", _json({"type": "object"})) | keyless
+    yield "/openapi.json", "get", _operation("Describe the routes.", _json({"type": "object"})) | keyless
+    yield "/metrics", "get", _operation("Return figures for Prometheus.", _text("text/plain"), _WRONG)
+    listing = _operation("List conversations, the newest first.", _json(list_), _WRONG)
+    yield "/v1/sessions", "get", listing | {"parameters": [page, offset]}
+    yield session, "get", _operation("Describe a conversation.", _json(_SESSION), missing)
+    yield (
+        session,
+        "delete",
+        _operation("Delete a conversation.", _json(_object(id=_TEXT, messages=_COUNT)), missing_or_busy),
+    )
+    reading = _operation("Read what was said.", _json(_object(messages=_list(_MESSAGE))), missing)
+    yield messages, "get", reading | {"parameters": [page, after]}
+    speaking = _operation("Say something; the agent answers.", turn, busy | _MODEL)
+    yield messages, "post", speaking | {"requestBody": _body(Speech, required=True)}
+    folding = _operation("Fold a conversation now.", _json(_REPORT), missing_or_busy)
+    yield f"{session}/compress", "post", folding | {"requestBody": _body(Wish, required=False)}
+    ending = _operation(
+        "End a conversation and begin another.", _json(_object(id=_TEXT, before=_TEXT)), missing_or_busy
+    )
+    yield f"{session}/reset", "post", ending
+    yield f"{session}/export", "get", _operation("Export a conversation.", _text("application/jsonl"), missing)
 
 
 def _operation(summary: str, content: dict[str, Any], wrong: dict[str, str] | None = None) -> dict[str, Any]:

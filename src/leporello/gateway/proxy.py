@@ -100,11 +100,12 @@ class Proxy:
         """Send the request as it comes, and the answer as that comes."""
         to = await worker.client()
         headers = [(letters(name), letters(value)) for name, value in request.headers.raw if name not in _HOP_BY_HOP]
+        has_body = not {"content-length", "transfer-encoding"}.isdisjoint(request.headers)
         sent = to.request(
             request.method,
             URL(f"{worker.address}{_target(request.scope)}", encoded=True),
             headers=headers,
-            data=incoming.pieces() if _has_body(request) else None,
+            data=incoming.pieces() if has_body else None,
             allow_redirects=False,
         )
         try:
@@ -166,10 +167,6 @@ class Incoming:
                 await self._pieces.put(message["body"])
             if not message.get("more_body", False):
                 await self._pieces.put(None)
-
-
-def _has_body(request: Request) -> bool:
-    return "content-length" in request.headers or "transfer-encoding" in request.headers
 
 
 def _target(scope: Scope) -> str:

@@ -199,7 +199,7 @@ class _Server(uvicorn.Server):
 
 
 class _Protocol(HttpToolsProtocol):
-    """A connection that is closed when nothing sensible comes of it."""
+    """A connection with limits: on the length and the time of headers, and on how long a client reads nothing."""
 
     def connection_made(self, transport: Any) -> None:
         """Give the other side some time to say what it wants."""
@@ -260,7 +260,7 @@ class _Protocol(HttpToolsProtocol):
             self._dawdling = self.loop.call_later(HEADER_SECONDS, self.transport.close)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Say nothing: who asks for another protocol is answered in this one."""
+        """Log nothing: a request for another protocol is answered in this one."""
 
 
 def _answer_without_chunks(cycle: RequestResponseCycle) -> None:

@@ -28,7 +28,7 @@ from leporello.redact import logger
 from leporello.session.factory import open_session
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping
+    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 
     from leporello.config import Config
     from leporello.config.model import Gateway
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from leporello.store import Store
 
 _LOOK_SECONDS: Final = 20.0
-_THREADS: Final = 32  # for what belongs to no conversation; each key has a threads of a few
+_THREADS: Final = 32  # for what belongs to no conversation; those of a key are limited to a few
 _PURGE_PAUSE: Final = 5.0
 _PURGE_SECONDS: Final = 1.0
 _MOST_MODELS: Final = 128  # a client may name any model
@@ -84,7 +84,10 @@ class State:
         self.upstreams: dict[str, Upstream]
         self.upstreams, client = connect(self.settings)
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(_THREADS, "leporello-gateway"))
-        works = [self._expire_idle(), self.lag.watch(), *([self._purge()] if self._purges else [])]
+        pause = min(_LOOK_SECONDS, self.settings.expire_minutes * 60 / 4)
+        works = [self.lag.watch(), _repeatedly(self._expire_idle, pause, "idle conversations could not be ended")]
+        if self._purges:
+            works.append(_repeatedly(self._purge, _PURGE_PAUSE, "what was deleted could not be purged"))
         tasks = [asyncio.ensure_future(work) for work in works]
         await asyncio.to_thread(self._warm_up)
         try:
@@ -190,24 +193,24 @@ class State:
         self.metrics.happened(event)
 
     async def _expire_idle(self) -> None:
-        """Close idle sessions, again and again."""
+        """Close idle sessions."""
         idle = self.settings.expire_minutes * 60
-        while True:
-            await asyncio.sleep(min(_LOOK_SECONDS, idle / 4))
-            try:
-                await self.clients.pool.expire(idle)
-                await self.agents.pool.expire(idle)
-            except LeporelloError as error:
-                _log.warning("idle conversations could not be ended: %s", one_line(str(error)))
+        await self.clients.pool.expire(idle)
+        await self.agents.pool.expire(idle)
 
     async def _purge(self) -> None:
-        """Purge deleted rows from the store in short slices, again and again."""
-        while True:
-            await asyncio.sleep(_PURGE_PAUSE)
-            try:
-                await asyncio.to_thread(self.store.purge, seconds=_PURGE_SECONDS)
-            except LeporelloError as error:
-                _log.warning("what was deleted could not be purged: %s", one_line(str(error)))
+        """Purge deleted rows from the store, for a short time."""
+        await asyncio.to_thread(self.store.purge, seconds=_PURGE_SECONDS)
+
+
+async def _repeatedly(work: Callable[[], Awaitable[None]], pause: float, problem: str) -> None:
+    """Do something again and again, with a pause before it; what fails is logged as this problem."""
+    while True:
+        await asyncio.sleep(pause)
+        try:
+            await work()
+        except LeporelloError as error:
+            _log.warning("%s: %s", problem, one_line(str(error)))
 
 
 class _Summariser:

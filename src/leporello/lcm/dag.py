@@ -232,11 +232,11 @@ def roots(nodes: Sequence[Node]) -> list[Node]:
 
 def in_order(nodes: Iterable[Node]) -> list[Node]:
     """Return nodes in the order of their messages."""
-    return sorted(nodes, key=lambda node: (node.first_seq, _first_start(node), node.last_seq))
 
+    def place(node: Node) -> tuple[int, int, int]:
+        return node.first_seq, min((cover.start or 0 for cover in node.covers), default=0), node.last_seq
 
-def _first_start(node: Node) -> int:
-    return min((cover.start or 0 for cover in node.covers), default=0)
+    return sorted(nodes, key=place)
 
 
 def ancestors(nodes: Sequence[Node], ids: Iterable[str]) -> set[str]:

@@ -59,7 +59,7 @@ class NodePreparation:
         self._executor = executor
         self._worker = uuid4().hex
         self._stopped = False
-        self._undone = False
+        self._jobs_left = False
         self._room = 0
         self.route: dict[str, str] = {}
         """The main model of the conversation, for another process that looks for a model to write its summaries."""
@@ -79,14 +79,14 @@ class NodePreparation:
         again = [node for node in nodes if node.meta.get(REMAKE) and node.id not in replaced]
         for node in again[-self._settings.max_calls :]:
             self._put(AGAIN, node.id, {"node": node.id})
-        self._undone = bool(leaves or again)
+        self._jobs_left = bool(leaves or again)
         self.go_on()
         return lacks
 
     def go_on(self) -> None:
         """Submit the jobs that are left, if any."""
-        if self._undone and self._settings.background != "workers":
-            self._undone = self._stopped = False
+        if self._jobs_left and self._settings.background != "workers":
+            self._jobs_left = self._stopped = False
             self._executor.submit(self.work, self._worker)
 
     def drain(self, seconds: float) -> None:
@@ -108,8 +108,8 @@ class NodePreparation:
             if job is None:
                 break
             if not self.do(job, call_budget):
-                self._undone = True
-        self._undone = self._undone or not call_budget.open
+                self._jobs_left = True
+        self._jobs_left = self._jobs_left or not call_budget.open
 
     def call_budget(self) -> CallBudget:
         """Return what one round of work may spend."""

@@ -107,19 +107,19 @@ def classify(
     return kind(text, provider=provider, status=refusal.status, retry_after=refusal.retry_after)
 
 
-_Verdict = tuple[type[ModelError], tuple[int | None, int | None]]
+_Kind = tuple[type[ModelError], tuple[int | None, int | None]]
 _NO_NUMBERS = (None, None)
 
 
-def _kind(refusal: Refusal) -> _Verdict:
+def _kind(refusal: Refusal) -> _Kind:
     """Decide, first rule first."""
     for rule in (_disguised, _known_exception, _not_about_size, _about_size):
-        if (verdict := rule(refusal)) is not None:
-            return verdict
+        if (kind := rule(refusal)) is not None:
+            return kind
     return _by_status(refusal), _NO_NUMBERS
 
 
-def _disguised(refusal: Refusal) -> _Verdict | None:
+def _disguised(refusal: Refusal) -> _Kind | None:
     if wordings.LONG_CONTEXT_TIER.search(refusal.clues):
         return ContextTooLongError, (wordings.STANDARD_WINDOW, None)
     if allowance := wordings.LARGER_THAN_THE_MINUTE.search(refusal.clues):
@@ -132,13 +132,13 @@ def _disguised(refusal: Refusal) -> _Verdict | None:
     return None
 
 
-def _known_exception(refusal: Refusal) -> _Verdict | None:
+def _known_exception(refusal: Refusal) -> _Kind | None:
     if refusal.status is not None:
         return None
     return next(((kind, _NO_NUMBERS) for name, kind in _BY_NAME.items() if name in refusal.causes), None)
 
 
-def _not_about_size(refusal: Refusal) -> _Verdict | None:
+def _not_about_size(refusal: Refusal) -> _Kind | None:
     status, clues = refusal.status, refusal.clues
     if status == HTTPStatus.TOO_MANY_REQUESTS or (status is None and wordings.RATE.search(clues)):
         return RateLimitError, _NO_NUMBERS
@@ -149,7 +149,7 @@ def _not_about_size(refusal: Refusal) -> _Verdict | None:
     return None
 
 
-def _about_size(refusal: Refusal) -> _Verdict | None:
+def _about_size(refusal: Refusal) -> _Kind | None:
     if total := wordings.read_sum(refusal.clues):
         if total.is_output:
             return OutputLimitError, _NO_NUMBERS

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 Register: TypeAlias = Callable[[PluginContext], Any]
 _importing = threading.RLock()
-"""Held while a plugin is imported: a second thread must not get the half of it that is there by then."""
+"""Held while a plugin is imported: a second thread must not get a half-imported module."""
 
 
 def import_plugin(found: Found) -> Any:

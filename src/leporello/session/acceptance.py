@@ -30,17 +30,12 @@ class CompressResult:
     proposal: Proposal | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The report, the result to use (None leaves the window as it is), and how it was repaired first."""
-
-    report: CompactionReport
-    result: list[Message] | None = None
-    repairs: tuple[str, ...] = ()
-
-
-def judge(compressed: CompressResult, window: Window, dialect: Dialect, *, room: int | None = None) -> Verdict:
+def judge(
+    compressed: CompressResult, window: Window, dialect: Dialect, *, room: int | None = None
+) -> tuple[CompactionReport, list[Message] | None]:
     """Accept a result that is valid, smaller, and still holds the newest message of the user; refuse any other.
+
+    Returns the report, and the result to use; None leaves the window as it is.
 
     `room` is given for an engine of a third party: its result is repaired first, see `leporello.session.result_repair`.
     """
@@ -51,22 +46,21 @@ def judge(compressed: CompressResult, window: Window, dialect: Dialect, *, room:
         seconds=compressed.report.seconds if compressed.report else compressed.seconds,
     )
     if compressed.result == window.messages:
-        return Verdict(report=unchanged(report, window, status="unchanged" if report.folded else report.status))
+        return unchanged(report, window, status="unchanged" if report.folded else report.status), None
     result = compressed.result
     problem = _shape_problem(result)
-    repairs: tuple[str, ...] = ()
     if not problem and room is not None:
         repaired = repaired_result(result, window, dialect, room=room)
-        result, repairs = repaired.messages, repaired.changes
-        report = replace(report, reason=report.reason or "; ".join(repairs))
+        result = repaired.messages
+        report = replace(report, reason=report.reason or "; ".join(repaired.changes))
         if result == window.messages:
-            return Verdict(report=unchanged(report, window, status="unchanged"))
+            return unchanged(report, window, status="unchanged"), None
     problem = problem or _problem(result, window, dialect)
     if problem:
-        return Verdict(report=unchanged(report, window, status="refused", reason=problem))
+        return unchanged(report, window, status="refused", reason=problem), None
     status = report.status if report.folded else "folded"
     report = replace(report, status=status, tokens_after=count_messages(result), messages_after=len(result))
-    return Verdict(report=report, result=result, repairs=repairs)
+    return report, result
 
 
 def unchanged(report: CompactionReport, window: Window, *, status: Status, reason: str = "") -> CompactionReport:

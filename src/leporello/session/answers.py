@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, cast
 
 from leporello.engine import Usage, normalise_usage
@@ -81,23 +81,23 @@ def _from_openai(answer: dict[str, Any]) -> ModelAnswer:
     message = choice.get("message") if isinstance(choice, Mapping) else None
     if not isinstance(choice, Mapping) or not isinstance(message, Mapping):
         raise MalformedAnswerError(f"the answer holds no message{_reason(answer)}")
-    return ModelAnswer(
-        message=without_empty_fields(message),
-        usage=usage_of(answer.get("usage")),
-        model=str(answer.get("model") or ""),
-        finish=str(choice.get("finish_reason") or ""),
-        id=str(answer.get("id") or ""),
-    )
+    return _answer(answer, without_empty_fields(message), choice.get("finish_reason"))
 
 
 def _from_anthropic(answer: dict[str, Any]) -> ModelAnswer:
     content = answer.get("content")
+    message = message_of_blocks(content if isinstance(content, list) else [])
+    return _answer(answer, message, answer.get("stop_reason"))
+
+
+def _answer(response: Mapping[str, Any], message: Message, finish: Any) -> ModelAnswer:
+    """Return an answer with what every provider's response says beside its message."""
     return ModelAnswer(
-        message=message_of_blocks(content if isinstance(content, list) else []),
-        usage=usage_of(answer.get("usage")),
-        model=str(answer.get("model") or ""),
-        finish=str(answer.get("stop_reason") or ""),
-        id=str(answer.get("id") or ""),
+        message=message,
+        usage=usage_of(response.get("usage")),
+        model=str(response.get("model") or ""),
+        finish=str(finish or ""),
+        id=str(response.get("id") or ""),
     )
 
 
@@ -113,14 +113,8 @@ def from_response(response: dict[str, Any]) -> ModelAnswer:
     message = answer_of([dict(item) for item in output])
     if any(kind_of(item) in CALLS and item.get("status") == "incomplete" for item in output):
         message = cast("Message", {**message, INCOMPLETE: True})
-    return ModelAnswer(
-        message=message,
-        usage=usage_of(response.get("usage")),
-        model=str(response.get("model") or ""),
-        finish=_finish(response, message),
-        id=str(response.get("id") or ""),
-        envelope={key: value for key, value in response.items() if key != "output"},
-    )
+    envelope = {key: value for key, value in response.items() if key != "output"}
+    return replace(_answer(response, message, _finish(response, message)), envelope=envelope)
 
 
 def _finish(response: Mapping[str, Any], message: Message) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from leporello.engine import strict_keywords
 from leporello.session.session import Session
+from leporello.session.session_properties import SessionProperties
 from leporello.session.worker import Worker
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class AsyncSession:
+class AsyncSession(SessionProperties):
     """A `Session` whose methods are awaited.
 
     A thread of its own constructs the engine and makes every call on it, because an engine may hold something that
@@ -35,6 +36,7 @@ class AsyncSession:
     """
 
     def __init__(self, session: Session, worker: Worker) -> None:
+        super().__init__(session._opened)  # noqa: SLF001 - the same package
         self._session = session
         self._worker = worker
         self._closed = False
@@ -94,66 +96,6 @@ class AsyncSession:
             raise
         return cls(session, worker)
 
-    @property
-    def id(self) -> str:
-        """The name of the conversation."""
-        return self._session.id
-
-    @property
-    def engine(self) -> ContextEngine:
-        """The engine of this conversation; call it only through the session, it belongs to the session's thread."""
-        return self._session.engine
-
-    @property
-    def engine_source(self) -> EngineSource | None:
-        """Where the engine is from, to give to `open` for more conversations like this one; None for one of yours."""
-        return self._session.engine_source
-
-    @property
-    def store(self) -> Store:
-        """The store that keeps this conversation."""
-        return self._session.store
-
-    @property
-    def unstored(self) -> int:
-        """How many messages the store could not take; they wait here, and are stored as soon as it can."""
-        return self._session.unstored
-
-    @property
-    def model(self) -> str:
-        """The model that the conversation is sent to, "" when none is named."""
-        return self._session.model
-
-    @property
-    def context_length(self) -> int:
-        """The model's window in tokens."""
-        return self._session.context_length
-
-    @property
-    def caching(self) -> str:
-        """The line that says what is done for the provider's prompt cache; "" when there is nothing to say."""
-        return self._session.caching
-
-    @property
-    def done(self) -> bool:
-        """Whether the newest answer needs nothing more: no result of a call, no further request."""
-        return self._session.done
-
-    @property
-    def calls(self) -> list[ToolCall]:
-        """The calls of the newest answer that wait for a result of yours; what `record` returned."""
-        return self._session.calls
-
-    @property
-    def answer(self) -> str:
-        """The text of the newest answer in the window, "" when there is none and for one that only calls tools."""
-        return self._session.answer
-
-    @property
-    def window(self) -> list[Message]:
-        """A copy of the messages that the model sees, in OpenAI's format."""
-        return self._session.window
-
     async def add(self, *messages: Message | Mapping[str, Any]) -> None:
         """Add what the user said, the results of tool calls, or any other message; it is stored at once."""
         await self._run(self._session.add, *messages)
@@ -211,11 +153,6 @@ class AsyncSession:
     async def branches(self) -> list[BranchInfo]:
         """List the branches of the conversation in the order in which they were made."""
         return await self._run(self._session.branches)
-
-    @property
-    def branch(self) -> int:
-        """The branch that this session is on."""
-        return self._session.branch
 
     async def pin(self, message_id: str, *, pinned: bool = True) -> None:
         """Keep a message verbatim in the window at every fold, or no longer."""

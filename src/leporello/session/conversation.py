@@ -472,11 +472,11 @@ class Conversation:
 
     def _answer(self, call: ToolCall) -> None:
         """Let the engine answer a call of one of its tools, and store the result."""
-        answer = self.engine.answer(call, self.window.engine_messages(self.engine.copy))
-        source = Source(message=tool_result(call, answer.text))
+        text, seconds = self.engine.answer(call, self.window.engine_messages(self.engine.copy))
+        source = Source(message=tool_result(call, text))
         self.persistence.store(self.window, [source])
         self.window.extend([source.entry()])
-        self.emit(ToolAnswered(session_id=self.id, name=call.name, call_id=call.id, seconds=answer.seconds))
+        self.emit(ToolAnswered(session_id=self.id, name=call.name, call_id=call.id, seconds=seconds))
 
     def _account(self, answer: ModelAnswer, row: JournalRow) -> None:
         """Add the usage and cost of an answer to the accounts, and emit them."""

@@ -105,7 +105,7 @@ class AnthropicRequests(_Piecewise):
         return [
             read
             for message in messages
-            for read in (from_anthropic({"messages": [message]}) if _has_blocks(message) else [message])
+            for read in (from_anthropic({"messages": [message]}) if _BLOCKS & _part_types(message) else [message])
         ]
 
     def _stripped(self, messages: list[Message]) -> list[Message]:
@@ -170,6 +170,9 @@ DIALECTS: Final[dict[str, type[AnthropicRequests | ResponsesRequests] | None]] =
     "anthropic": AnthropicRequests,
     "responses": ResponsesRequests,
 }
+_BLOCKS: Final = frozenset({"tool_use", "tool_result"})
+"""The parts by which a message in Anthropic's format differs."""
+
 _NAMES: Final = "'openai', 'anthropic' or 'responses'"
 
 
@@ -179,11 +182,6 @@ def _pieces(messages: list[Message], start: int) -> Iterator[tuple[int, int]]:
         if at == len(messages) or role_of(messages[at]) == "assistant":
             yield start, at
             start = at
-
-
-def _has_blocks(message: Any) -> bool:
-    """Tell whether a message is in Anthropic's format where the two differ."""
-    return not _part_types(message).isdisjoint({"tool_use", "tool_result"})
 
 
 def _is_item(message: Any) -> bool:

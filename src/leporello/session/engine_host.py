@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,9 +16,8 @@ from leporello.redact import redact
 from leporello.session.acceptance import CompressResult
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
-    from types import TracebackType
 
     from leporello.engine import Usage
     from leporello.events import Sink
@@ -35,14 +34,6 @@ OWN_MODULES = "leporello."
 def takes_branch(engine: ContextEngine) -> bool:
     """Tell whether an engine works on the session's branch; its `on_session_start` takes `branch` then."""
     return getattr(engine, "works_on_branch", False) is True
-
-
-@dataclass(frozen=True, kw_only=True)
-class ToolAnswer:
-    """The result of an engine tool, and the time it took."""
-
-    text: str
-    seconds: float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +66,13 @@ class EngineHost:
     offers_tools: bool = True
     """Whether the model may use the engine's tools."""
     clock: Callable[[], float] = time.monotonic
+    copy: Callable[[Message], Message] = field(init=False)
+    """Copies messages for the engine; a third party's may not know lists of parts."""
     _built_in: ContextEngine | None = None
     _taken: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.copy = copied_as_text if self.is_foreign else copied
 
     @property
     def name(self) -> str:
@@ -88,11 +84,6 @@ class EngineHost:
     def is_foreign(self) -> bool:
         """Whether the engine is a third party's: its results are repaired, and the built-in one folds if it fails."""
         return self.built_in is not None
-
-    @property
-    def copy(self) -> Callable[[Message], Message]:
-        """The function that copies messages for the engine; a third party's may not know lists of parts."""
-        return copied if self.built_in is None else copied_as_text
 
     def begin(self, branch: Branch, lease_token: str) -> None:
         """Begin or resume a conversation: on_session_start."""
@@ -180,12 +171,12 @@ class EngineHost:
         """Tell the engine that a model call is over: on_turn_complete."""
         self._call("on_turn_complete", messages, usage=usage)
 
-    def answer(self, call: ToolCall, messages: list[Message]) -> ToolAnswer:
-        """Let the engine answer a call of one of its tools: handle_tool_call."""
+    def answer(self, call: ToolCall, messages: list[Message]) -> tuple[str, float]:
+        """Let the engine answer a call of one of its tools: handle_tool_call; returns the text and the seconds."""
         started = self.clock()
         with self._routing():
             text = dispatch(self.engine, call.name, call.arguments, messages)
-        return ToolAnswer(text=text, seconds=self.clock() - started)
+        return text, self.clock() - started
 
     def close(self) -> None:
         """Close the engine."""
@@ -229,36 +220,21 @@ class EngineHost:
         taken = self._taken[key]
         return offered if len(taken) == len(offered) else {name: offered[name] for name in taken}
 
-    def _named_errors(self, method: str, engine: str = "") -> _EngineErrors:
-        """Return the context of a call whose exceptions are raised as EngineError."""
-        return _EngineErrors(self._routing(), f"engine '{engine or self.name}' failed in {method}()")
+    @contextmanager
+    def _named_errors(self, method: str, engine: str = "") -> Iterator[None]:
+        """Raise an exception of the engine as EngineError; the user's interrupts pass."""
+        call = ForeignCall()
+        try:
+            with self._routing(), call:
+                yield
+        except BaseException as error:
+            if not call.blames(error):
+                raise
+            raise _failed(f"engine '{engine or self.name}' failed in {method}()", error) from error
 
     def _routing(self) -> AbstractContextManager[None]:
         """Return the context in which the engine's `call_llm` goes to `llm`."""
         return route_llm(self.llm) if self.routed else nullcontext()
-
-
-class _EngineErrors:
-    """A context that raises an exception of the engine as EngineError; the user's interrupts pass."""
-
-    def __init__(self, around: AbstractContextManager[None], where: str) -> None:
-        self._around = around
-        self._where = where
-        self._call = ForeignCall()
-
-    def __enter__(self) -> None:
-        self._around.__enter__()
-        self._call.__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            self._call.__exit__(kind, error, trace)
-        finally:
-            self._around.__exit__(kind, error, trace)
-        if error is not None and self._call.blames(error):
-            raise _failed(self._where, error) from error
 
 
 def _failed(where: str, error: BaseException) -> EngineError:

@@ -259,36 +259,28 @@ def _store(config: Config, store: Store | str | os.PathLike[str] | None) -> tupl
 
 
 def _source(
-    config: Config,
-    engine: str | ContextEngine | EngineSource | None,
-    route: Route,
-    *,
-    store: Store,
-    llm: LLM | Literal["auto"] | None,
-    api_key: str | None,
-    api_mode: str | None,
+    config: Config, engine: str | ContextEngine | EngineSource | None, route: Route, **options: Any
 ) -> EngineSource | None:
-    """Return what makes the engine; None when the engine itself was passed in."""
-    if isinstance(engine, ContextEngine):
-        options = {"api_key": api_key, "api_mode": api_mode}
-        given = [name for name, value in options.items() if value is not None]
-        given += ["llm"] if llm != "auto" else []
-        if given:
-            raise SessionError(f"an engine that is handed over takes no options: leave out {', '.join(given)}.")
-        return None
-    if isinstance(engine, EngineSource):
-        return engine
+    """Return what makes the engine, with these options; None when the engine itself was passed in."""
+    if not isinstance(engine, ContextEngine):
+        return engine if isinstance(engine, EngineSource) else _named_source(config, engine, route, **options)
+    defaults = {"llm": "auto", "api_key": None, "api_mode": None}
+    given = [name for name, default in defaults.items() if options[name] != default]
+    if given:
+        raise SessionError(f"an engine that is handed over takes no options: leave out {', '.join(given)}.")
+    return None
+
+
+def _named_source(config: Config, name: str | None, route: Route, **options: Any) -> EngineSource:
+    """Return what makes the engine of a name for the model of a route."""
     return EngineSource(
         config,
-        name=engine,
+        name=name,
         model=route.model,
         provider=route.provider,
         base_url=route.base_url,
         context_length=route.context_length,
-        store=store,
-        llm=llm,
-        api_key=api_key,
-        api_mode=api_mode,
+        **options,
     )
 
 
@@ -308,16 +300,7 @@ def _built_in(
     """Return what makes the built-in engine that folds if a third party's fails; None for an engine of ours."""
     if type(engine).__module__.startswith(OWN_MODULES) or takes_branch(engine):
         return None
-    if source is None:
-        source = EngineSource(
-            config,
-            name=BUILT_IN,
-            model=route.model,
-            provider=route.provider,
-            base_url=route.base_url,
-            context_length=route.context_length,
-        )
-    return source.built_in
+    return (source or _named_source(config, BUILT_IN, route)).built_in
 
 
 def _start(config: Config, route: Route, platform: str) -> dict[str, Any]:

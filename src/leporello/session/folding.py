@@ -99,7 +99,7 @@ def _replace_window(
     report = _fold_by(conversation, partial(conversation.engine.compress, call, conversation.branch), given, trigger)
     if conversation.engine.is_foreign:
         report = _fall_back(conversation, report, call, trigger)
-    if report.folded and persistence.journalled < len(window):  # it was not committed with a proposal
+    if report.folded and persistence.journalled < len(window):  # a proposal is committed with its window already
         persistence.save(window, _compaction_row(report, trigger))
     if window.entries != before:
         conversation.repair(COMPACTION)
@@ -118,22 +118,22 @@ def _fold_by(
         return _refused(conversation, str(error))
     window, is_foreign = conversation.window, conversation.engine.is_foreign
     room = int(SAFETY_SHARE * conversation.route.context_length) if is_foreign else None
-    verdict = judge(compressed, window, conversation.dialect, room=room)
-    if verdict.result is None:
-        return verdict.report
+    report, result = judge(compressed, window, conversation.dialect, room=room)
+    if result is None:
+        return report
     if compressed.proposal is None:
-        entries = folded_entries(verdict.result, window.messages if is_foreign else given, window.entries)
+        entries = folded_entries(result, window.messages if is_foreign else given, window.entries)
     else:
-        entries = proposed_entries(verdict.result, compressed.proposal.window.items, window.entries)
+        entries = proposed_entries(result, compressed.proposal.window.items, window.entries)
     entries = with_kept(entries, window.entries, conversation.persistence.pinned())
     if compressed.proposal is not None:
-        problem = _commit(conversation, entries, compressed.proposal, _compaction_row(verdict.report, trigger))
+        problem = _commit(conversation, entries, compressed.proposal, _compaction_row(report, trigger))
         if problem:
-            return unchanged(verdict.report, conversation.window, status="refused", reason=problem)
+            return unchanged(report, conversation.window, status="refused", reason=problem)
     conversation.change(0, entries, COMPACTION)
     if compressed.proposal is not None:
         conversation.persistence.is_saved(conversation.window)
-    return verdict.report
+    return report
 
 
 def _commit(conversation: Conversation, entries: Sequence[Entry], proposal: Proposal, row: JournalRow) -> str:

@@ -7,21 +7,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import uuid4
 
 from leporello.errors import StaleTipError, StaleWindowError, StoreError
 from leporello.messages import role_of, text_of
 from leporello.session.saved_branch import load
-from leporello.session.window import Source
 from leporello.store import StoredWindow
 from leporello.store.codec import verbatim
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from leporello.session.saved_branch import SavedBranch
-    from leporello.session.window import Entry, Window
+    from leporello.session.window import Entry, Source, Window
     from leporello.store import Branch, JournalRow, Proposal, Stored, WindowItem
 
 T = TypeVar("T")
@@ -29,6 +28,12 @@ T = TypeVar("T")
 SLICE_MESSAGES = 64
 SLICE_CHARACTERS = 256 * 1024
 """The limits of one transaction, so that other writers do not wait for long."""
+
+
+class PendingUndo(NamedTuple):
+    """An undo that the store has not taken yet: the branch is to be forked before this message."""
+
+    before: Source
 
 
 class Persistence:
@@ -39,18 +44,16 @@ class Persistence:
         self._store = branch.store
         self.lease_token: str = uuid4().hex
         """Identifies this session as the holder of a lease."""
-        self.unstored: list[Source] = []
-        """Messages that the store has not taken yet."""
+        self.waiting: list[list[Source] | PendingUndo] = []
+        """What the store has not taken yet, in order: messages of one transaction each, and forks of an undo."""
         self.unstored_prompt: list[Source] = []
         """The system prompt of an empty conversation; it is stored with the first message."""
         self.unwritten_rows: list[JournalRow] = []
-        """Journal rows that the store has not taken yet."""
-        self.undone: list[tuple[Source, Source]] = []
-        """The first and the last message of each undo that the store has not taken yet."""
+        """Journal rows that the store has not taken yet; they are written when nothing else waits."""
         self.newest: Source | None = None
         """The newest message, if it is known."""
         self.tip: str | None = None
-        """The id of the message behind which the next one is stored; on a fork if the branch has another tip by then.
+        """The id of the message behind which the next one is stored; on a fork if the branch has another tip.
 
         None stores at the end of the branch, "" stands for an empty branch.
         """
@@ -73,62 +76,71 @@ class Persistence:
 
     # messages
 
+    @property
+    def unstored(self) -> list[Source]:
+        """The messages that the store has not taken yet."""
+        return [one for part in self.waiting if isinstance(part, list) for one in part]
+
+    @property
+    def undone(self) -> bool:
+        """Whether an undo waits for the store."""
+        return any(isinstance(part, PendingUndo) for part in self.waiting)
+
     def store(self, window: Window, sources: Sequence[Source], row: JournalRow | None = None) -> None:
-        """Store messages, and with an answer the journal row of its request; keep them if the store cannot be used."""
+        """Store messages, and with an answer the journal row of its request; they wait if the store cannot be used."""
+        if self.waiting or self.unwritten_rows:
+            self.flush(window)
         self.newest = sources[-1]
-        if self.unstored_prompt or self.unstored or self.undone or self.unwritten_rows or len(sources) > 1:
-            self._store_in_order(window, sources, row)
-            return
-        try:
-            self._append(sources, row)
-        except StoreError as error:
-            _check(sources)
-            self.unstored = list(sources)
-            self._notice(f"the conversation is not stored at the moment: {error}")
-
-    def flush(self, window: Window) -> None:
-        """Store what the store could not take before: messages, undos and journal rows, in order."""
-        if self.unstored:
-            self._store_in_order(window, (), None)
-        elif self.undone or self.unwritten_rows:
-            self._fork_undone()
-            self._write_late(window)
-
-    def _store_in_order(self, window: Window, sources: Sequence[Source], row: JournalRow | None) -> None:
-        """Store earlier and new messages in slices; an undo between them forks the branch when its slice is stored."""
-        waiting = [*self.unstored_prompt, *self.unstored, *sources]
-        if self.undone and self.undone[0][1] not in waiting:
-            self._fork_undone()
-            if self.undone and self.undone[0][1] not in waiting:
-                _check(sources)
-                self.unstored_prompt, self.unstored = [], waiting
-                self._notice("the conversation is not stored at the moment: an undo waits for the store")
-                return
-        slices = list(_slices(waiting, [last for _, last in self.undone]))
-        if len(slices) > 1:  # a message that cannot be stored is refused before any is
-            _check(sources)
-        for number, part in enumerate(slices, 1):
+        parts = [list(sources)]
+        if self.unstored_prompt or len(sources) > 1:
+            parts = list(_slices([*self.unstored_prompt, *sources]))
+            _check(parts)  # a message that cannot be stored is refused before any is
+        while parts and not self.waiting:
             try:
-                self._append(part, row if number == len(slices) else None)
+                self._append(parts[0], row if len(parts) == 1 else None)
             except StoreError as error:
-                _check(sources)
-                self.unstored_prompt = []
-                self.unstored = [one for later in slices[number - 1 :] for one in later]
-                self._notice(f"the conversation is not stored at the moment: {error}")
+                self._wait(parts, error)
                 return
             self.unstored_prompt = []
-            self.unstored = [one for later in slices[number:] for one in later]
-            self._fork_undone()
-            if self.undone and self.undone[0][1] not in self.unstored:
+            del parts[0]
+        if parts:
+            self._wait(parts)
+
+    def flush(self, window: Window) -> None:
+        """Store what the store could not take before: messages and undos in order, then journal rows."""
+        if self.waiting:
+            self._store_waiting()
+        while self.unwritten_rows and not self.waiting and self._write(window, len(window), self.unwritten_rows[0]):
+            del self.unwritten_rows[0]
+
+    def _store_waiting(self) -> None:
+        while self.waiting:
+            part = self.waiting[0]
+            try:
+                if isinstance(part, PendingUndo):
+                    self._fork_before(part.before.id or "")
+                else:
+                    self._append(part, None)
+            except StoreError as error:
+                self._notice(f"the conversation is not stored at the moment: {error}")
                 return
-        self._fork_undone()
-        self._write_late(window)
+            del self.waiting[0]
+
+    def _wait(self, parts: Sequence[list[Source]], error: StoreError | None = None) -> None:
+        """Keep messages until the store can be used."""
+        _check(parts)
+        self.waiting += parts
+        self.unstored_prompt = []
+        if error is not None:
+            self._notice(f"the conversation is not stored at the moment: {error}")
 
     def store_answer(self, source: Source, window: Window, upto: int, row: JournalRow) -> None:
         """Store an answer and the journal row of its request in one transaction."""
-        if self.unstored:  # the messages that the row refers to are stored first
-            self.store(window, [source])
-            self.write(window, upto, row)
+        self.flush(window)  # the messages that the row refers to are stored first
+        if self.waiting:
+            self.newest = source
+            self._wait([[source]])
+            self.unwritten_rows.append(row)
             return
         written, until = self._with_items(window, upto, row)
         try:
@@ -137,31 +149,16 @@ class Persistence:
             self.fork_behind_tip()
             written, until = self._with_items(window, upto, row)
             self.store(window, [source], written)
-        if self.unstored:
+        if self.waiting:
             self.unwritten_rows.append(row)
         else:
             self.journalled, self._items = until, written.keep + len(written.added)
 
-    def newest_source(self) -> Source | None:
-        """Return the newest message, also one that is folded; None when it is not known."""
-        if self.newest is not None or self.unstored or self.undone:
-            return self.newest
-        id_ = self._newest_id()
-        return None if id_ is None else Source(message={}, id=id_)
-
-    def undo(self, first: Source, last: Source) -> None:
-        """Go on from a fork before the first of these messages."""
-        self.undone.append((first, last))
+    def undo(self, first: Source) -> None:
+        """Go on from a fork before a message."""
+        self.waiting.append(PendingUndo(before=first))
         self.newest = None
-        self._fork_undone()
-
-    def _fork_undone(self) -> None:
-        """Fork before the messages of each undo, as soon as they are stored."""
-        while self.undone and self.undone[0][1] not in self.unstored:
-            first, _ = self.undone[0]
-            if self._try(partial(self._fork_before, first.id or "")) is None:
-                break
-            self.undone.pop(0)
+        self._store_waiting()
 
     def fork_behind_tip(self) -> None:
         """Fork the branch behind the tip, or begin a new root if the branch is empty."""
@@ -173,12 +170,12 @@ class Persistence:
 
     def unstored_turn(self, window: Window) -> list[Entry]:
         """Return the newest turn that is not stored yet and was not undone, unless the window shows it."""
-        left = list(self.unstored)
-        for first, last in self.undone:
-            if first in left or last in left:
-                start = left.index(first) if first in left else 0
-                stop = left.index(last) if last in left else len(left) - 1
-                del left[start : stop + 1]
+        left: list[Source] = []
+        for part in self.waiting:
+            if isinstance(part, list):
+                left += part
+            else:
+                del left[left.index(part.before) if part.before in left else 0 :]
         users = [at for at, one in enumerate(left) if role_of(one.message) == "user"]
         turn = left[users[-1] :] if users else []
         shown = any(one is turn[0] for entry in window.entries for one in entry.sources) if turn else True
@@ -195,7 +192,7 @@ class Persistence:
 
         If both have added messages, the two are not merged: each goes on with its own, and the store has them all.
         """
-        if self.unstored or self.undone or self.tip is not None:
+        if self.waiting or self.tip is not None:
             return None
         newest = self._newest_id()
         if newest is None or (self.newest is not None and newest == self.newest.id) or newest in _ids(window.entries):
@@ -211,12 +208,12 @@ class Persistence:
 
     def write(self, window: Window, upto: int, row: JournalRow) -> None:
         """Write a journal row, which adds the entries before `upto` to the store's window."""
-        if self.unstored or self.undone or not self._write(window, upto, row):
+        if self.waiting or not self._write(window, upto, row):
             self.unwritten_rows.append(row)
 
     def save(self, window: Window, row: JournalRow) -> None:
         """Replace the store's window by this one."""
-        if self.unstored or self._try(partial(self._save, items_of(window.entries), row)) is None:
+        if self.waiting or self._try(partial(self._save, items_of(window.entries), row)) is None:
             self.unwritten_rows.append(row)
         else:
             self.is_saved(window)
@@ -281,18 +278,14 @@ class Persistence:
             self._notice(str(error))
             return None
 
-    def _fork_before(self, id_: str) -> bool:
+    def _fork_before(self, id_: str) -> None:
         first = self.branch.get([id_]).get(id_)
         if first is not None and not first.superseded:
             self._switch(self._store.fork(self.branch.conversation, before=first.id, **self.branch.here))
-        return True
 
     def _pinned(self) -> list[Stored]:
         ids = self._store.pins(self.branch.conversation, owner=self.branch.owner)
         return [row for row in self.branch.get(ids).values() if not row.superseded] if ids else []
-
-    def _journal(self, row: JournalRow) -> int:
-        return self._store.record_request(self.branch.conversation, row, **self.branch.here)
 
     def _save(self, items: tuple[WindowItem, ...], row: JournalRow) -> int:
         try:
@@ -304,17 +297,11 @@ class Persistence:
         window = StoredWindow(version=self.branch.window().version, items=items)
         return self._store.save_window(self.branch.conversation, window, row, **self.branch.here).version
 
-    def _write_late(self, window: Window) -> None:
-        """Write the journal rows that the store could not take before, with the window as it is now."""
-        while self.unwritten_rows and not (self.unstored or self.undone):
-            if not self._write(window, len(window), self.unwritten_rows[0]):
-                return
-            self.unwritten_rows.pop(0)
-
     def _write(self, window: Window, upto: int, row: JournalRow) -> bool:
         """Write a journal row with the entries before `upto`; False when the store cannot be used."""
         written, upto = self._with_items(window, upto, row)
-        if self._try(partial(self._journal, written)) is None:
+        conversation, here = self.branch.conversation, self.branch.here
+        if self._try(partial(self._store.record_request, conversation, written, **here)) is None:
             return False
         self.journalled, self._items = upto, written.keep + len(written.added)
         return True
@@ -339,30 +326,24 @@ def items_of(entries: Sequence[Entry]) -> tuple[WindowItem, ...]:
     return tuple(item for entry in entries for item in entry.items())
 
 
-def _check(sources: Sequence[Source]) -> None:
+def _check(parts: Iterable[Sequence[Source]]) -> None:
     """Raise MessageError for a message that no store can keep."""
-    for one in sources:
-        verbatim(one.message)
+    for part in parts:
+        for one in part:
+            verbatim(one.message)
 
 
-def _slices(sources: Sequence[Source], ends: Sequence[Source]) -> Iterator[list[Source]]:
-    """Yield the messages of one transaction after the other; a slice ends at each of `ends`.
-
-    A new system prompt is stored by itself.
-    """
+def _slices(sources: Sequence[Source]) -> Iterator[list[Source]]:
+    """Yield the messages of one transaction after the other; a new system prompt is stored by itself."""
     part: list[Source] = []
     size = 0
     for one in sources:
-        if part and part[-1].prompt != one.prompt:
+        if part and (part[-1].prompt != one.prompt or len(part) == SLICE_MESSAGES or size >= SLICE_CHARACTERS):
             yield part
             part, size = [], 0
         part.append(one)
         size += len(text_of(one.message))
-        if len(part) == SLICE_MESSAGES or size >= SLICE_CHARACTERS or one in ends:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part
+    yield part
 
 
 def _ids(entries: Sequence[Entry]) -> set[str]:

@@ -56,36 +56,48 @@ def load(branch: Branch) -> SavedBranch:
     rows = branch.get(item.get("m") for item in items)
     entries = _saved(branch, window, rows)
     last = max((row.place for row in rows.values() if not row.system), default=window.folded_to)
-    later: list[Stored] = []
-    turn: list[Stored] = []
-    for row in branch.messages(newest_first=True):
-        is_new = row.place > max(last, window.folded_to)
-        if is_new:
-            later.append(row)
-        if not turn or turn[-1].role != "user":
-            turn.append(row)
-        elif not is_new:
-            break
-    if turn and turn[-1].role == "user":
-        entries = [_whole(entry, turn[-1]) for entry in entries]
-    shown = {one.id for entry in entries for one in entry.sources}
+    later, turn = _newest(branch, after=max(last, window.folded_to))
     if any(row.superseded for row in rows.values()):
         _insert_replacements(entries, branch, rows, window.folded_to, last)
-    if turn and turn[-1].role == "user" and turn[-1].id not in shown | {row.id for row in later}:
-        missing = [row for row in turn if row.id not in shown and row not in later]
-        at = _first_of(entries, {row.id for row in turn})
-        if at is None:
-            later += missing
-        else:
-            entries[at:at] = [_entry_of_row(row) for row in reversed(missing)]
-    later.reverse()
+    if turn:
+        entries, later = _with_turn(entries, later, turn)
     systems = [] if items else _newest_system(branch)
     return SavedBranch(
         entries=entries,
-        later=[_entry_of_row(row) for row in (*systems, *later)],
+        later=[_entry_of_row(row) for row in (*systems, *reversed(later))],
         items=items,
         whole=sum(len(entry.stored_as) for entry in entries) == len(items),
     )
+
+
+def _newest(branch: Branch, after: float) -> tuple[list[Stored], list[Stored]]:
+    """Return the messages behind a place, and those from the newest message of the user on, each newest first."""
+    later: list[Stored] = []
+    turn: list[Stored] = []
+    for row in branch.messages(newest_first=True):
+        is_later = row.place > after
+        asked = bool(turn) and turn[-1].role == "user"
+        if asked and not is_later:
+            break
+        if is_later:
+            later.append(row)
+        if not asked:
+            turn.append(row)
+    return later, turn if turn and turn[-1].role == "user" else []
+
+
+def _with_turn(entries: list[Entry], later: list[Stored], turn: Sequence[Stored]) -> tuple[list[Entry], list[Stored]]:
+    """Return a window and the messages behind it with all of the newest turn, whose question may be folded or short."""
+    question = turn[-1]
+    entries = [_whole(entry, question) for entry in entries]
+    shown = {one.id for entry in entries for one in entry.sources} | {row.id for row in later}
+    if question.id in shown:
+        return entries, later
+    missing = [row for row in turn if row.id not in shown]
+    at = _first_of(entries, {row.id for row in turn})
+    if at is None:
+        return entries, [*later, *missing]
+    return [*entries[:at], *(_entry_of_row(row) for row in reversed(missing)), *entries[at:]], later
 
 
 def _whole(entry: Entry, row: Stored) -> Entry:

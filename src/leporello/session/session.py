@@ -1,13 +1,4 @@
-"""A conversation in your own loop: five calls around the provider's package.
-
-with Session.open("my-chat", model="claude-sonnet-5") as session:
-    session.add({"role": "user", "content": "Fix the failing tests"})
-    while not session.done:
-        request = session.request(tools=my_tools)
-        response = client.chat.completions.create(model=model, **request)
-        for call in session.record(response):
-            session.add(tool_result(call, run(call)))
-"""
+"""`Session`: a conversation in your own loop; the docstring of the package shows one."""
 
 from __future__ import annotations
 
@@ -16,15 +7,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 from leporello.engine import strict_keywords
 from leporello.errors import SessionError, StoreError
-from leporello.messages import copied, text_of
+from leporello.messages import copied
 from leporello.session.accounts import Parts, SessionUsage, apportioned
 from leporello.session.answers import read_answer
 from leporello.session.arguments import check_error, check_texts, check_window, checked_tools
 from leporello.session.conversation import checked
 from leporello.session.converters import converter_of
 from leporello.session.factory import OpenedSession, open_session, switched
+from leporello.session.session_properties import SessionProperties
 from leporello.session.streams import Stream
-from leporello.store import ROOT
 from leporello.store.codec import verbatim
 from leporello.summary.masking import masked_stop
 
@@ -45,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Session:
+class Session(SessionProperties):
     """One conversation: its window, its engine, its place in the store. Use it from one thread at a time.
 
     Whatever engine is behind it: requests are valid and below the window, the newest message of the user stays as it
@@ -53,7 +44,7 @@ class Session:
     """
 
     def __init__(self, opened: OpenedSession) -> None:
-        self._opened = opened
+        super().__init__(opened)
         self._conversation = opened.conversation
         self._converter = converter_of(opened.conversation.dialect)
         self._reading: Stream | None = None
@@ -107,69 +98,6 @@ class Session:
             api_mode=api_mode,
         )
         return cls._begun(opened)
-
-    @property
-    def id(self) -> str:
-        """The name of the conversation."""
-        return self._conversation.id
-
-    @property
-    def engine(self) -> ContextEngine:
-        """The engine of this conversation."""
-        return self._conversation.engine.engine
-
-    @property
-    def engine_source(self) -> EngineSource | None:
-        """Where the engine is from, to give to `open` for more conversations like this one; None for one of yours."""
-        return self._opened.source
-
-    @property
-    def store(self) -> Store:
-        """The store that keeps this conversation."""
-        return self._conversation.branch.store
-
-    @property
-    def unstored(self) -> int:
-        """How many messages the store could not take; they wait here, and are stored as soon as it can."""
-        return len(self._conversation.persistence.unstored)
-
-    @property
-    def model(self) -> str:
-        """The model that the conversation is sent to, "" when none is named."""
-        return self._conversation.route.model
-
-    @property
-    def context_length(self) -> int:
-        """The model's window in tokens."""
-        return self._conversation.route.context_length
-
-    @property
-    def caching(self) -> str:
-        """The line that says what is done for the provider's prompt cache; "" when there is nothing to say."""
-        return self._conversation.caching.line()
-
-    @property
-    def done(self) -> bool:
-        """Whether the newest answer needs nothing more: no result of a call, no further request."""
-        return self._conversation.done
-
-    @property
-    def calls(self) -> list[ToolCall]:
-        """The calls of the newest answer that wait for a result of yours; what `record` returned."""
-        conversation = self._conversation
-        return [call for call in conversation.open_calls() if call.name not in conversation.tools.owned]
-
-    @property
-    def answer(self) -> str:
-        """The text of the newest answer in the window, "" when there is none and for one that only calls tools."""
-        entries = reversed(self._conversation.window.entries)
-        newest = next((entry for entry in entries if entry.sources and entry.role == "assistant"), None)
-        return text_of(newest.message) if newest else ""
-
-    @property
-    def window(self) -> list[Message]:
-        """A copy of the messages that the model sees, in OpenAI's format."""
-        return [copied(message) for message in self._conversation.window.messages]
 
     def add(self, *messages: Message | Mapping[str, Any]) -> None:
         """Add what the user said, the results of tool calls, or any other message; it is stored at once.
@@ -275,7 +203,7 @@ class Session:
         self._break_off()
         conversation = self._open_conversation
         conversation.persistence.flush(conversation.window)
-        if self.unstored or conversation.persistence.undone:
+        if conversation.persistence.waiting:
             raise StoreError("the conversation is not stored at the moment, so it cannot be forked.")
         return self._opened.on_branch(self.store.fork(self.id, before=before, head=head, **conversation.branch.here))
 
@@ -291,11 +219,6 @@ class Session:
     def branches(self) -> list[BranchInfo]:
         """List the branches of the conversation in the order in which they were made."""
         return self.store.branches(self.id, owner=self._conversation.branch.owner)
-
-    @property
-    def branch(self) -> int:
-        """The branch that this session is on."""
-        return self._conversation.branch.number or ROOT
 
     def pin(self, message_id: str, *, pinned: bool = True) -> None:
         """Keep a message verbatim in the window at every fold, or no longer.
@@ -355,7 +278,7 @@ class Session:
         self._conversation.end()
         self._read_journal()
         self._closed = True
-        unstored, undone = self.unstored, bool(self._conversation.persistence.undone)
+        unstored, undone = self.unstored, self._conversation.persistence.undone
         self._opened.close()
         if unstored or undone:
             what = f"{unstored} message(s)" if unstored else "an undo"

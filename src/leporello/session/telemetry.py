@@ -7,7 +7,7 @@ SDK they go nowhere.
 from __future__ import annotations
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from leporello.events import CompactionFinished, CompactionStarted, Event, Sink, log_event
 from leporello.redact import EMPTY, redact
@@ -19,6 +19,21 @@ if TYPE_CHECKING:
     from leporello.redact import Redacted
 
 _NANOSECONDS = 1_000_000_000
+_OF_AN_ANSWER: Final = {
+    "gen_ai.response.model": "model",
+    "gen_ai.usage.input_tokens": "prompt_tokens",
+    "gen_ai.usage.output_tokens": "completion_tokens",
+    "gen_ai.usage.cache_read.input_tokens": "cache_read_tokens",
+    "gen_ai.usage.cache_creation.input_tokens": "cache_write_tokens",
+}
+_OF_A_COMPACTION: Final = (
+    "status",
+    "messages_before",
+    "messages_after",
+    "tokens_before",
+    "tokens_after",
+    "model_calls",
+)
 
 
 def with_spans(sink: Sink | None) -> Sink:
@@ -115,29 +130,17 @@ def _conversation(event: Event) -> dict[str, Any]:
 
 
 def _answer(event: AnswerRecorded) -> dict[str, Any]:
-    attributes: dict[str, Any] = {
-        "gen_ai.response.model": event.model,
-        "gen_ai.usage.input_tokens": event.prompt_tokens,
-        "gen_ai.usage.output_tokens": event.completion_tokens,
-        "gen_ai.usage.cache_read.input_tokens": event.cache_read_tokens,
-        "gen_ai.usage.cache_creation.input_tokens": event.cache_write_tokens,
-    }
+    attributes: dict[str, Any] = {key: getattr(event, name) for key, name in _OF_AN_ANSWER.items()}
     if event.finish:
         attributes["gen_ai.response.finish_reasons"] = [redact(event.finish)]
     if event.answer_id:
         attributes["gen_ai.response.id"] = event.answer_id
-    if event.cost_usd is not None:
-        attributes["leporello.cost_usd"] = event.cost_usd
-    return attributes
+    return attributes | _cost(event)
 
 
 def _compaction(event: CompactionFinished) -> dict[str, Any]:
-    attributes: dict[str, Any] = {
-        "leporello.compaction.status": event.status,
-        "leporello.compaction.messages_before": event.messages_before,
-        "leporello.compaction.messages_after": event.messages_after,
-        "leporello.compaction.tokens_before": event.tokens_before,
-        "leporello.compaction.tokens_after": event.tokens_after,
-        "leporello.compaction.model_calls": event.model_calls,
-    }
-    return attributes if event.cost_usd is None else {**attributes, "leporello.cost_usd": event.cost_usd}
+    return {f"leporello.compaction.{name}": getattr(event, name) for name in _OF_A_COMPACTION} | _cost(event)
+
+
+def _cost(event: AnswerRecorded | CompactionFinished) -> dict[str, Any]:
+    return {} if event.cost_usd is None else {"leporello.cost_usd": event.cost_usd}

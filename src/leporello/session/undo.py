@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def undo(conversation: Conversation) -> list[Message]:
-    """Remove the newest message of the user and everything after it from the window; returns the removed messages."""
+    """Remove the newest message of the user and all that follows from the window; returns them as they were said."""
     window, persistence = conversation.window, conversation.persistence
     at = window.newest_user()
     if at is None:
@@ -24,18 +24,16 @@ def undo(conversation: Conversation) -> list[Message]:
         conversation.notice("the store cannot be used: nothing more is undone until it can")
         return []
     removed = window.entries[at:]
-    sources = [one for entry in removed for one in entry.sources]
-    newest = persistence.newest_source()
     conversation.change(at, [], UNDO)
     conversation.pending, conversation.recovered = None, False
-    persistence.undo(sources[0], newest or sources[-1])
+    persistence.undo(removed[0].sources[0])
     if persistence.undone:
         window.extend(persistence.unstored_turn(window))
     else:
         conversation.reload(persistence.load(), UNDO)
         learn_anew(conversation.meter, conversation.branch)
     persistence.write(window, len(window), JournalRow(reason=UNDO, keep=0, added=()))
-    return [copied(entry.message) for entry in removed]
+    return [copied(one.message) for entry in removed for one in entry.sources]
 
 
 def _may_be_folded(conversation: Conversation, at: int) -> bool:
@@ -43,4 +41,4 @@ def _may_be_folded(conversation: Conversation, at: int) -> bool:
     persistence, entries = conversation.persistence, conversation.window.entries
     written = any(not entry.sources and not is_system(entry.message) for entry in entries)
     unstored = any(one in persistence.unstored for one in entries[at].sources)
-    return bool(persistence.undone) and written and not unstored
+    return persistence.undone and written and not unstored

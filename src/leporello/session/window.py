@@ -121,7 +121,10 @@ class Window:
         self.weights: list[int] = []
         self.tokens: int = 0
         self.rewritten: int = 0
-        """The first index that was replaced since the last request; the next request sets it to the end."""
+        """The first index that was replaced since the last request was made.
+
+        What makes the next one, `openai_request` or a converter, reads it and sets it to the end.
+        """
         self._systems = 0
         self._engine_messages: list[Message] = []
         self.extend(entries)

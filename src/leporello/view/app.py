@@ -7,7 +7,6 @@ from http import HTTPStatus
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import parse_qsl
 
 from anyio import from_thread
 from starlette.applications import Starlette
@@ -25,6 +24,7 @@ from leporello.store.titles import title_of
 from leporello.view import access as access_, conversations, costs
 from leporello.view.charts import Mark, share_bar, stacked
 from leporello.view.dag import MOST as LAYER, drawn, layers
+from leporello.view.page_request import PageRequest, ProblemError, form_of
 from leporello.view.rendering import LABELS, Here, address, environment
 from leporello.view.text import clean, dollars, piece_of, said_in, wire_json
 from leporello.view.tree import mapped, railway
@@ -51,17 +51,14 @@ if TYPE_CHECKING:
     from leporello.view.access import Access, Viewer
     from leporello.view.actions import Actions
 
-    Handler = Callable[["PageRequest"], Response]
+    Handler = Callable[[PageRequest], Response]
 
 ENTRIES: Final = 40
 """Entries of a window, or messages, in one piece of a page."""
 ARTIFACTS: Final = 200
 """Rows of the artifact trail that are read at once."""
-_LONGEST_FORM: Final = 64 * 1024
-_LONGEST_QUERY: Final = 1_000
 _MARKED_FOLDS: Final = 200
 _MOVES: Final = 12  # moved prefixes, or folds, that are shown before one asks for the others
-_DIGITS: Final = 12
 _STATIC: Final = Path(__file__).with_name("static")
 _FILES: Final = {
     "view.css": "text/css",
@@ -79,52 +76,6 @@ _WORDS: Final = {
     "moved": "↕ moved",
 }
 _log = logger("leporello.view")
-
-
-class ProblemError(Exception):
-    """What is told instead of a page."""
-
-    def __init__(self, status: HTTPStatus, told: str) -> None:
-        super().__init__(told)
-        self.status = status
-
-
-class PageRequest:
-    """A request for a page: who looks, and what was asked for."""
-
-    def __init__(self, request: Request, viewer: Viewer, store: Store, form: dict[str, str]) -> None:
-        self.request = request
-        self.viewer = viewer
-        self.store = store
-        self.form = form
-
-    def text(self, name: str) -> str:
-        """Return a parameter, "" without it."""
-        return self.request.query_params.get(name, "")[:_LONGEST_QUERY]
-
-    def number(self, name: str, default: int = 0) -> int:
-        """Return a parameter that is a whole number."""
-        given = self.text(name)
-        return int(given) if given.isascii() and given.isdecimal() and len(given) <= _DIGITS else default
-
-    @property
-    def reveal(self) -> bool:
-        """Whether secrets are asked for."""
-        return self.text("reveal") == "1"
-
-    @property
-    def is_fragment(self) -> bool:
-        """Whether a part of the page was asked for by the page itself."""
-        return self.request.headers.get("hx-request") == "true"
-
-    def conversation(self) -> ConversationInfo:
-        """Return the conversation that was asked for, if this viewer may see it."""
-        key = self.text("c")
-        owner = self.viewer.owner if self.viewer.owner is not None else self.text("owner")
-        info = self.store.info(key, owner=owner) if key else None
-        if info is None:
-            raise ProblemError(HTTPStatus.NOT_FOUND, "There is no such conversation, or it belongs to another key.")
-        return info
 
 
 class Pages:
@@ -180,7 +131,7 @@ class Pages:
                 viewer, cookie = self._access.admitted(self._access.local)
             if viewer is None:
                 return self._to_sign_in(request)
-            form = await _form(request) if request.method == "POST" else {}
+            form = await form_of(request) if request.method == "POST" else {}
             try:
                 answer = await run_in_threadpool(page, PageRequest(request, viewer, self._store, form))
             except ProblemError as problem:
@@ -217,7 +168,7 @@ class Pages:
             return self.problem(ProblemError(HTTPStatus.FORBIDDEN, "This address is not served here."))
         if request.method != "POST":
             return self._page("sign_in.html", viewer=None, wrong=False, by_key=self._access.needs_key())
-        cookie = self._access.sign_in((await _form(request)).get("key", "").strip())
+        cookie = self._access.sign_in((await form_of(request)).get("key", "").strip())
         if cookie is None:
             wrong = self._page("sign_in.html", viewer=None, wrong=True, by_key=self._access.needs_key())
             wrong.status_code = HTTPStatus.UNAUTHORIZED
@@ -713,16 +664,6 @@ def _fold_mark(fold: JournalRow, here: Here) -> Mark:
     return Mark(
         at=fold.number, label=f"Fold #{fold.number}: {before:,} to {after:,} tokens", href=here("time", at=fold.number)
     )
-
-
-async def _form(request: Request) -> dict[str, str]:
-    """Read a small form."""
-    content = b""
-    async for chunk in request.stream():
-        content += chunk
-        if len(content) > _LONGEST_FORM:
-            return {}
-    return dict(parse_qsl(content.decode("utf-8", "replace"), keep_blank_values=True))
 
 
 def _secured(answer: Response) -> Response:

@@ -70,7 +70,7 @@ def test_a_tool_that_cannot_prepare_a_call_is_an_answer_too() -> None:
     assert outcome == ToolOutcome(text="Error: ValueError: nothing about x", failed=True)
 
 
-def test_whoever_is_asked_about_an_own_tool_sees_every_argument() -> None:
+def test_the_question_about_an_own_tool_shows_every_argument() -> None:
     parameters = {"type": "object", "properties": {"note": {"type": "string"}}}
     tool = simple_tool("own", "", lambda note: note, parameters, asks=True)
     action = tool.action({"note": "a" * 500 + "\u202eend"})

@@ -1,4 +1,4 @@
-"""What somebody agrees to is what runs, and a command finds no key of ours."""
+"""What the user agrees to is what runs, and a command finds no key of ours."""
 
 from __future__ import annotations
 

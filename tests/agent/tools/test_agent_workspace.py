@@ -183,7 +183,7 @@ def test_devices_are_refused(root: Path) -> None:
 
 
 def swapped(root: Path, swap: Callable[[], None], open_at: Callable[[Workspace, Spot], bytes]) -> bytes:
-    """Resolve a path, let somebody else change the folder, and open it."""
+    """Resolve a path, let another program change the folder, and open it."""
     (root / "d").mkdir()
     (root / "d" / "f.txt").write_text("mine")
     workspace = Workspace(root)

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def newcomer(place: Place) -> Place:
-    """Return a place of somebody who has no key and no configuration."""
+    """Return the home of a user who has no key and no configuration."""
     (place.home / "config.yaml").unlink()
     del place.environ["OPENAI_API_KEY"]
     return place
@@ -47,7 +47,7 @@ def test_a_newcomer_without_a_key_talks_to_something_real(newcomer: Place, chat_
 
 
 @pytest.mark.slow
-def test_the_model_ends_with_whoever_started_it() -> None:
+def test_the_model_ends_with_the_chat_that_started_it() -> None:
     with LocalModel() as model:
         process = model._process
         assert process.poll() is None

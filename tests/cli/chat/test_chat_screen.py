@@ -84,7 +84,7 @@ def test_what_is_under_way_is_shown_with_its_reason_and_the_time_it_takes() -> N
 
 
 def test_a_second_fold_is_shown_with_an_estimate() -> None:
-    """The first one that asked a model tells how long so many tokens take."""
+    """The first one that asked a model tells how long its tokens take."""
     out, now = io.StringIO(), [100.0]
     view = ChatView(Screen(Console(file=out, force_terminal=True, width=100), clock=lambda: now[0]))
     started = CompactionStarted(reason="asked for", messages=40, tokens=10_000, prompt_tokens=12_000)

@@ -12,6 +12,7 @@ from tests.fixtures.databases import SOAK
 
 from leporello.messages import Message, is_system, leading_systems
 from leporello.store import Store, open_store
+from leporello.store.reconcile import full_plan
 from leporello.testing.conversations import conversation
 from leporello.testing.strategies import valid_conversations
 
@@ -483,6 +484,43 @@ def test_calls_whose_ids_repeat_are_still_told_apart() -> None:
     assert [m.message for m in store.messages("c")] == messages
 
 
+def numbered_step(n: int) -> Messages:
+    """Return a call whose id every call has, and its result, which is shorter than the one before."""
+    call = {"id": "call_0", "type": "function", "function": {"name": "run", "arguments": f'{{"step": {n}}}'}}
+    return [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_0", "content": f"output {n} " + "x" * (60 - n)},
+    ]
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_a_host_that_repeats_ids_and_drops_its_oldest_messages_loses_nothing(full: bool) -> None:
+    """An id that several calls have identifies none: a new output is not the old one, cleared."""
+    said: Messages = [{"role": "user", "content": "go"}]
+    listed = said
+    store = open_store(":memory:")
+    for n in range(40):
+        said, listed = [*said, *numbered_step(n)], [*listed, *numbered_step(n)]
+        listed = [listed[0], *listed[3:]] if n >= 8 else listed
+        store.ingest("c", listed, full=full)
+    assert [row.message for row in store.messages("c")] == said
+
+
+def test_an_output_with_a_repeated_id_that_was_cleared_is_kept() -> None:
+    messages = [{"role": "user", "content": "go"}, *numbered_step(0), *numbered_step(1)]
+    store = stored(cast("Messages", messages))
+    shown = [*messages[:2], {**messages[2], "content": "[cleared]"}, *messages[3:]]
+    store.ingest("c", cast("Messages", shown), full=True)
+    everything = [row.message for row in store.messages("c", superseded=True)]
+    assert all(message in everything for message in messages)
+
+
+def test_planted_ids_that_identify_though_they_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(full_plan._Equals, "only", full_plan._Equals.next)
+    with pytest.raises(AssertionError):
+        test_a_host_that_repeats_ids_and_drops_its_oldest_messages_loses_nothing(full=True)
+
+
 def test_many_equal_messages_are_aligned_in_time() -> None:
     """Equal messages by the thousand cost no more than others, and none is added."""
     messages: list[Message] = [{"role": ("user", "assistant")[n % 2], "content": "again"} for n in range(2_000)]
@@ -521,7 +559,7 @@ def test_the_table_catches_a_store_that_compares_texts_only() -> None:
 
 
 class TestAMessageThatBeginsLikeASummary:
-    """V5: whoever writes a text that begins like a summary, it is stored like any other."""
+    """V5: a text that begins like a summary is stored like any other."""
 
     @pytest.mark.slow
     @pytest.mark.parametrize("full", [False, True], ids=["quick", "full"])

@@ -1,4 +1,4 @@
-"""The names that a summary keeps: those that somebody used, under their files or beside their words."""
+"""The names that a summary keeps: those that were used, under their files or beside their words."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class TestFiles:
         names, _ = found(used("shell", {"command": "git diff"}, patch)).under(["app/billing.py", "app/ledger.py"], MANY)
         assert names == {"app/billing.py": ["addUp"], "app/ledger.py": ["closeMonth"]}
 
-    def test_a_file_has_only_so_many(self) -> None:
+    def test_the_names_of_a_file_are_limited(self) -> None:
         names, loose = found(used("read_file", {"path": "a.py"}, READ)).under(["a.py"], MANY)
         assert len(names["a.py"]) == MOST_PER_FILE
         assert loose == []

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LIMITS = Limits(head_bytes=40_000, tail_bytes=60_000, head_lines=2_500, tail_lines=2_500)
 """For the answers of all tools, whatever limits they have themselves."""
 _LONGEST_LINE = 10_000
-"""Of a line that has no end yet, only so many characters are kept for those who look on."""
+"""How many characters of a line without an end are kept for a display."""
 
 
 @dataclass(frozen=True, kw_only=True)

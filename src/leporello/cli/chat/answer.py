@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _PAUSE: Final = 0.05
 """Seconds between two drawings; pieces that come faster are drawn together."""
 _SHARE: Final = 4
-"""A drawing that takes long is followed by a pause of so many times its duration."""
+"""The pause behind a drawing, as a multiple of the time that the drawing took."""
 _MARKER: Final = re.compile(r"(?:^|\n)[ \t]*(?:[-+*=_#>|:`~\s]+|\d+[.)]?[ \t]*)\Z")
 """A last line that is a mark so far: of an item, a heading, a table. What it will be is shown when it is known."""
 _BEGIN, _END = "\x1b[?2026h", "\x1b[?2026l"

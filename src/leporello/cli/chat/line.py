@@ -78,7 +78,7 @@ class CommandCompleter(Completer):
 class LineReader:
     """The user's line editor; `commands` are offered for completion.
 
-    `rest` is what somebody types who answers the question before with a whole word, such as the "es" of "yes": a line
+    `rest` is what a user types who answers the question before with a whole word, such as the "es" of "yes": a line
     that is no more than that is not sent.
     """
 

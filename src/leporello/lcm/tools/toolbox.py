@@ -8,7 +8,7 @@ from functools import cache, partial
 from hashlib import blake2b
 from importlib.resources import files
 from string import Template
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from leporello.errors import LeporelloError, ModelError, ToolError
 from leporello.lcm.dag import flat_text
@@ -71,32 +71,18 @@ class LCMTools:
             return _json({"error": redact(str(error))})
 
     def _grep(
-        self,
-        query: str,
-        limit: int,
-        cursor: str | None,
-        sort: Literal["relevance", "recency"],
-        role: str | None,
-        tool: str | None,
-        since: str | None,
-        until: str | None,
-        conversation: str | None,
-        *,
-        regex: bool,
+        self, query: str, limit: int, since: str | None, until: str | None, conversation: str | None, **wanted: Any
     ) -> dict[str, Any]:
+        """Search; `wanted` are the other arguments, which the schema names as the store does."""
         find = partial(
             self._branch.store.search,
             query,
+            **wanted,
             conversation=self._conversation(conversation),
             owner=self._branch.owner,
-            role=role,
-            tool=tool,
             since=_time("since", since),
             until=_time("until", until),
             without=self._asking(),
-            cursor=cursor,
-            sort=sort,
-            regex=regex,
             hide_secrets=self._settings.redact,
         )
         while True:

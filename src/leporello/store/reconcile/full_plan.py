@@ -182,7 +182,7 @@ class _Stored:
     def options(self, item: ListedMessage) -> list[tuple[Stretch, bool]]:
         """Return the stored messages that the next message of the list may match, and whether exactly."""
         exact = self._same.next(item.fingerprint)
-        shortened = [row for row in self._called.next(item.call_key) if row not in exact and is_shortened(item, row)]
+        shortened = [row for row in self._called.only(item.call_key) if row not in exact and is_shortened(item, row)]
         made = [ids for ids in self._emitted.get(item.fingerprint, ()) if ids and self._by_id.keys() >= {*ids}]
         return [
             *((Stretch(self._by_id[ids[0]].place, self._by_id[ids[-1]].place, ids), True) for ids in made),
@@ -208,6 +208,11 @@ class _Equals:
             return []
         self._numbers[key] += 1
         return nearest(self._rows[key], self._numbers[key] - 1, self._totals[key])
+
+    def only(self, key: str | None) -> Sequence[StoredRow]:
+        """Return the row with a key that one message and one row have: ids of calls that repeat identify nothing."""
+        rows = self._rows.get(key or "", [])
+        return rows if len(rows) == self._totals[key] == 1 else []
 
 
 def _derived(

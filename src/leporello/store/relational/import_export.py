@@ -8,16 +8,26 @@ are read too.
 
 from __future__ import annotations
 
-import json
 from math import isfinite
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from leporello.errors import StoreError
-from leporello.store.codec import HASH_SIZE, next_chain, verbatim
+from leporello.store.codec import next_chain
 from leporello.store.records import ROOT
 from leporello.store.relational.branch_path import Fork
 from leporello.store.relational.counters import recount
 from leporello.store.relational.deletion import Deletions, hide
+from leporello.store.relational.export_lines import (
+    LOST,
+    MOST,
+    checked_head,
+    field,
+    hash_field,
+    is_count,
+    number_field,
+    parsed,
+    time_field,
+)
 from leporello.store.relational.reading import load
 from leporello.store.relational.rows import (
     ConversationRow,
@@ -29,7 +39,6 @@ from leporello.store.relational.rows import (
     column_text,
     find,
     hidden_conversation,
-    is_time,
     meta_of,
     placeholders,
     time_of,
@@ -44,9 +53,7 @@ if TYPE_CHECKING:
     from leporello.store.relational.writing import Prepared
 
 FORMAT: Final = 2
-_READ: Final = (1, 2)
 _BATCH = 256
-_MOST: Final = 2**53  # seqs and places beyond it are not exact in every program
 _LONGEST_IMPORT: Final = 86_400.0
 """Seconds after which an import that was cut off is removed by a purge."""
 _T = TypeVar("_T")
@@ -71,9 +78,9 @@ class ImportExport(Deletions):
         `conversation` and `owner` replace those of the export. A conversation that has messages is never written to;
         one that was deleted gives its name to the imported one, and its tombstone goes.
         """
-        numbered = ((number, _parsed(line, number)) for number, line in enumerate(lines, 1) if line.strip())
+        numbered = ((number, parsed(line, number)) for number, line in enumerate(lines, 1) if line.strip())
         number, first = next(numbered, (1, {}))
-        head = _checked_head(first, number)
+        head = checked_head(first, number)
         key = conversation if conversation is not None else head["conversation"]
         who = owner if owner is not None else head["owner"]
         self._refuse_existing(key, who)
@@ -144,7 +151,7 @@ class ImportExport(Deletions):
                 elif "tombstone" in line:
                     rows.append((number, line, None))
                 else:
-                    message = _field(line, "message", dict, number)
+                    message = field(line, "message", dict, number)
                     tools |= call_names([message])
                     rows.append((number, line, prepare(message, f"line {number}", tools)))
             with self._db.write() as connection:
@@ -192,9 +199,6 @@ class ImportExport(Deletions):
     def _discard(self, hidden: int, owner: str) -> None:
         while not self.remove_slice(Hidden(hidden, hidden, owner)):
             pass
-
-
-_EXPECTED = 'Its first line should be {"leporello": 2, "conversation": ...}.'
 
 
 def _head(connection: Connection, found: ConversationRow, key: str) -> dict[str, Any]:
@@ -280,20 +284,20 @@ def _import_batch(connection: Connection, found: ConversationRow, rows: list[Any
         if prepared is None:
             seq, chain = _import_tombstone(connection, found.id, line["tombstone"], seq, chain, number)
             continue
-        if _field(line, "seq", int, number) != seq:
-            raise StoreError(f"seq {line['seq']} where {seq} was expected.", place=f"line {number}", hint=_LOST)
+        if field(line, "seq", int, number) != seq:
+            raise StoreError(f"seq {line['seq']} where {seq} was expected.", place=f"line {number}", hint=LOST)
         chain = next_chain(chain, prepared.encoded.verbatim)
         branch = line.get("branch", ROOT)
         gone = line.get("gone") if "gone" in line else seq if line.get("superseded") else None
-        if branch not in branches or not (gone is None or _is_count(gone)):
-            raise StoreError("'branch' or 'gone' is wrong.", place=f"line {number}", hint=_LOST)
+        if branch not in branches or not (gone is None or is_count(gone)):
+            raise StoreError("'branch' or 'gone' is wrong.", place=f"line {number}", hint=LOST)
         new.append(
             NewRow(
                 prepared=prepared,
                 seq=seq,
                 chain=chain,
-                place=None if line.get("system") else _number(line, "place", number),
-                time=_time(line, "time", number),
+                place=None if line.get("system") else number_field(line, "place", number),
+                time=time_field(line, "time", number),
                 branch=branch,
                 gone=gone,
             )
@@ -305,17 +309,14 @@ def _import_batch(connection: Connection, found: ConversationRow, rows: list[Any
     )
 
 
-_LOST = "Lines are missing or out of order; export the conversation again."
-
-
 def _import_tombstone(
     connection: Connection, conversation: int, tombstone: Any, seq: int, chain: bytes, number: int
 ) -> tuple[int, bytes]:
-    first, last = _field(tombstone, "first_seq", int, number), _field(tombstone, "last_seq", int, number)
-    before, after = _hash(tombstone, "chain_before", number), _hash(tombstone, "chain_after", number)
-    messages = _field(tombstone, "messages", int, number)
-    if first != seq or before != chain or not (first <= last < _MOST and 0 <= messages <= last - first + 1):
-        raise StoreError("this tombstone does not fit the messages before it.", place=f"line {number}", hint=_LOST)
+    first, last = field(tombstone, "first_seq", int, number), field(tombstone, "last_seq", int, number)
+    before, after = hash_field(tombstone, "chain_before", number), hash_field(tombstone, "chain_after", number)
+    messages = field(tombstone, "messages", int, number)
+    if first != seq or before != chain or not (first <= last < MOST and 0 <= messages <= last - first + 1):
+        raise StoreError("this tombstone does not fit the messages before it.", place=f"line {number}", hint=LOST)
     connection.execute(
         "INSERT INTO tombstones (conversation, first_seq, last_seq, messages, chain_before, chain_after, reason, time)"
         " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -326,97 +327,11 @@ def _import_tombstone(
             messages,
             before,
             after,
-            column_text(_field(tombstone, "reason", str, number)),
-            _time(tombstone, "time", number),
+            column_text(field(tombstone, "reason", str, number)),
+            time_field(tombstone, "time", number),
         ),
     )
     return last + 1, after
-
-
-def _checked_head(head: dict[str, Any], number: int) -> dict[str, Any]:
-    """Return the first line of an export, with a name and an owner; what it says wrong about them is raised."""
-    if head.get("leporello") not in _READ or isinstance(head["leporello"], bool):
-        raise StoreError("this is not an export of a conversation.", place=f"line {number}", hint=_EXPECTED)
-    if not _are_branches(head.get("branches", [_ALONE]), head.get("head", ROOT), head.get("pins", [])):
-        raise StoreError("'branches', 'head' or 'pins' is wrong.", place=f"line {number}", hint=_EXPECTED)
-    for key in ("conversation", "owner"):
-        checked(_field(head, key, str, number)) if key in head else None
-    for key in ("created", "updated", "ended"):
-        if head.get(key) is not None:
-            _time(head, key, number)
-    verbatim(head.get("meta", {}), f"line {number}: meta")
-    present = {key: value for key, value in head.items() if value is not None}
-    return {"conversation": "", "owner": "", "head": ROOT, "branches": [_ALONE], "pins": [], **present}
-
-
-_ALONE: Final = {"id": ROOT, "parent": None, "place": None, "seq": None}
-
-
-def _are_branches(branches: Any, head: Any, pins: Any) -> bool:
-    """Tell whether branches form a tree that the head belongs to, each behind its parent."""
-    known: set[int] = set()
-    for branch in branches if isinstance(branches, list) else ():
-        if not isinstance(branch, dict) or not _is_count(branch.get("id")) or branch["id"] in known:
-            return False
-        if not (branch["id"] == ROOT or known) or not (branch.get("parent") is None or _is_fork(branch, known)):
-            return False
-        known.add(branch["id"])
-    return ROOT in known and _is_count(head) and head in known and isinstance(pins, list) and all(map(_is_count, pins))
-
-
-def _is_fork(branch: dict[str, Any], known: set[int]) -> bool:
-    """Tell whether a branch says properly where it was forked, from one that was made before it."""
-    parent, place = branch["parent"], branch.get("place")
-    number = isinstance(place, (int, float)) and not isinstance(place, bool)
-    behind = place is None or (number and abs(place) < _MOST)
-    earlier = _is_count(parent) and parent in known and parent < branch["id"]
-    return earlier and behind and _is_count(branch.get("seq"), least=0)
-
-
-def _is_count(value: Any, least: int = 1) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and least <= value < _MOST
-
-
-def _parsed(line: str, number: int) -> dict[str, Any]:
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise StoreError(f"not JSON ({error}).", place=f"line {number}", hint=_EXPECTED) from error
-    if not isinstance(value, dict):
-        raise StoreError("not a JSON object.", place=f"line {number}", hint=_EXPECTED)
-    return value
-
-
-def _field(line: Any, key: str, kind: Any, number: int) -> Any:
-    value = line.get(key) if isinstance(line, dict) else None
-    if not isinstance(value, kind) or isinstance(value, bool):
-        raise StoreError(f"'{key}' is missing or wrong.", place=f"line {number}", hint=_LOST)
-    return value
-
-
-def _number(line: Any, key: str, number: int) -> float:
-    value = _field(line, key, (int, float), number)
-    if not -_MOST < value < _MOST:
-        raise StoreError(f"'{key}' is not a number that can be used.", place=f"line {number}", hint=_LOST)
-    return float(value)
-
-
-def _time(line: Any, key: str, number: int) -> float:
-    value = _field(line, key, (int, float), number)
-    if not is_time(value):
-        raise StoreError(f"'{key}' is not a time in seconds.", place=f"line {number}", hint=_LOST)
-    return float(value)
-
-
-def _hash(line: Any, key: str, number: int) -> bytes:
-    value = _field(line, key, str, number)
-    try:
-        data = bytes.fromhex(value)
-    except ValueError:
-        data = None
-    if data is None or len(data) not in (0, HASH_SIZE):
-        raise StoreError(f"'{key}' is not a hash.", place=f"line {number}", hint=_LOST)
-    return data
 
 
 def _batches(items: Iterable[_T]) -> Iterator[list[_T]]:

@@ -126,7 +126,7 @@ def _merge_some(connection: Connection) -> None:
 
     The first piece puts all segments on one level and begins to merge them. What is written meanwhile lies on lower
     levels. When no level from that one up is being merged, all that was in the index at the beginning is in one
-    segment, without what had been deleted from it by then.
+    segment, without what was deleted from it before.
     """
     begun = setting(connection, "merge_level")
     if not begun:
