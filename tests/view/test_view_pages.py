@@ -232,7 +232,7 @@ def test_every_summary_is_drawn_and_every_artifact_has_its_story(demo: Store, pa
     drawn = parsed(page.get(f"/view/dag?c={CONVERSATION}&node={condensed}").text)
     blocks = [values for tag, values in drawn.tags if tag == "rect" and "height" in values and "x" in values]
     blocks = [values for values in blocks if float(values["height"]) > 20]
-    assert len(blocks) == len(demo.nodes(CONVERSATION)) > 40
+    assert len(blocks) == len(demo.nodes(CONVERSATION)) > 30
     window = window_now(demo, info_of(demo))
     standing = [values for values in blocks if "standing" in values["class"]]
     assert len(standing) == sum(len(entry.nodes) for entry in window.entries)
