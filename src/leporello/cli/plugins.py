@@ -37,7 +37,11 @@ TITLE = "Provider Plugins → Context Engine"
 _SIGNS = {"passed": "✓", "failed": "✗", "not checked": "–"}
 
 _file_option = click.option(
-    "--config", "path", metavar="PATH", type=click.Path(path_type=Path), help="The file; default: config.yaml at home."
+    "--config",
+    "path",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="The file; default: config.yaml in the home folder.",
 )
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
