@@ -273,14 +273,18 @@ def test_what_the_chat_says_next_is_a_whole_command(place: Place, tmp_path: Path
 
 def test_conversations_with_one_title_are_told_apart(place: Place) -> None:
     store = open_store(place.home / "leporello.db")
-    for name, said in (("first", "Hello"), ("second", "Hello"), ("third", "Something else")):
+    for name, said in (
+        ("first", "Hello"),
+        ("20261119-152100-3ccbad", "Hello"),
+        ("third", "Something else"),
+    ):
         store.append(name, [{"role": "user", "content": said}])
     store.close()
     with place.chat("--session", "first", columns=60) as chat:
         chat.say("/resume")
         chat.wait_for("Enter chooses")
         rows = [line.split("message  ")[1] for line in chat.text().split("\n") if "1 message" in line]
-        assert sorted(rows) == ["Hello (first)", "Hello (second)", "Something else"]
+        assert sorted(rows) == ["Hello (first)", "Hello (…3ccbad)", "Something else"]
         chat.type("q")
 
 

@@ -32,6 +32,7 @@ _COMMAND = re.compile(r"/([A-Za-z][\w-]*|)(?:\s+(.*))?", re.DOTALL)
 _LISTED: Final = 100
 _PICKER_MARGIN: Final = 3  # columns that the picker uses itself
 _SHORTEST_TITLE: Final = 12
+_ENDING: Final = 6
 _EXCERPT: Final = 70
 
 
@@ -235,11 +236,16 @@ def _session_rows(chat: Chat, infos: list[ConversationInfo]) -> list[str]:
     room = max(_SHORTEST_TITLE, chat.screen.console.width - max(map(cell_len, facts), default=0) - _PICKER_MARGIN)
     titles = [title_of(chat.session.store, info, room) for info in infos]
     alike = Counter(titles)
-    names = [f" ({info.key})" if alike[title] > 1 else "" for info, title in zip(infos, titles, strict=True)]
+    names = [f" ({_ending(info.key)})" if alike[title] > 1 else "" for info, title in zip(infos, titles, strict=True)]
     return [
         f"{fact}{shortened(title, max(_SHORTEST_TITLE, room - cell_len(name)))}{name}"
         for fact, title, name in zip(facts, titles, names, strict=True)
     ]
+
+
+def _ending(name: str) -> str:
+    """Return a name, of a long one its end: names that the chat gives differ there."""
+    return name if len(name) <= _SHORTEST_TITLE else f"…{name[-_ENDING:]}"
 
 
 def _shown(message: Message) -> str:
