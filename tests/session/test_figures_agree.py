@@ -61,6 +61,7 @@ class Provider:
 
 
 def opened(store: Store, engine: str | ContextEngine, events: list[Event], *, model: bool) -> Session:
+    summariser: dict[str, Any] = {"llm": ScriptedLLM(SUMMARY) if model else None} if isinstance(engine, str) else {}
     return Session.open(
         "talk",
         model="gpt-5-mini",
@@ -71,7 +72,7 @@ def opened(store: Store, engine: str | ContextEngine, events: list[Event], *, mo
         config=CONFIG,
         system="You look at parts.",
         on_event=events.append,
-        **({"llm": ScriptedLLM(SUMMARY) if model else None} if isinstance(engine, str) else {}),
+        **summariser,
     )
 
 
