@@ -31,7 +31,7 @@ class Result:
 PEERS = ("hermes-agent", "litellm")
 CAVEATS = """\
 - Timings are of one machine; what counts are the ratios to the baseline of the same run.
-- The provider's cache is simulated by its published rules; nobody evicts under load there. Token counts are estimates.
+- The provider's cache is simulated by its published rules, without eviction under load. Token counts are estimates.
 - Replayed answers are those of the transcript: to another window a model might have answered something else. Reading a
   file again or calling a recall tool is not priced.
 - LoCoMo has wrong gold answers (99 of 1,540 by one audit). What is measured on it is retrieval: whether the turns that

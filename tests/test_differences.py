@@ -136,7 +136,7 @@ def command(home: Path) -> None:
 @check
 def contract_tests(home: Path) -> None:
     assert not (ROOT / "tests" / "agent" / "test_context_engine.py").exists()
-    (result,) = check_engine(ContextCompressor, conversations=2, checks=["V10"])
+    (result,) = check_engine(ContextCompressor, conversations=2, checks=["input"])
     assert result.status == "passed"
     assert ContractSuite.__doc__
     assert "plugins" in COMMANDS

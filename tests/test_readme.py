@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,16 @@ def test_its_summary_is_the_one_you_get() -> None:
 
 @pytest.mark.slow
 def test_its_demonstration_is_the_one_you_get() -> None:
+    screen = _words(CliRunner().invoke(demo, ["--fast"]).output)
+    (shown,) = blocks("text")
+    assert [line for line in shown.splitlines() if _words(line) not in screen] == []
+
+
+@pytest.mark.slow
+def test_its_figures_do_not_depend_on_the_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock goes on by minutes while the demonstration runs, as on a slow machine."""
+    clock = count(time.time(), 20.0)
+    monkeypatch.setattr(time, "time", lambda: next(clock))
     screen = _words(CliRunner().invoke(demo, ["--fast"]).output)
     (shown,) = blocks("text")
     assert [line for line in shown.splitlines() if _words(line) not in screen] == []

@@ -41,6 +41,17 @@ def test_a_folder_gets_a_file_named_after_the_moment(leporello: Leporello, folde
     assert leporello("verify", "--store", copy).code == 0
 
 
+def test_a_folder_that_is_missing_is_made(leporello: Leporello, folded: Path, tmp_path: Path) -> None:
+    """A slash says that it is a folder; every further backup is a file of its own in it."""
+    folder = tmp_path / "new" / "backups"
+    assert leporello("backup", f"{folder}/", "--store", folded).code == 0
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    (copy,) = folder.iterdir()
+    assert leporello("verify", "--store", copy).code == 0
+    refused = leporello("backup", f"{copy}/", "--store", folded)
+    assert (refused.code, "this folder cannot be made" in refused.err) == (2, True)
+
+
 @pytest.mark.parametrize(
     "command",
     [
@@ -49,6 +60,7 @@ def test_a_folder_gets_a_file_named_after_the_moment(leporello: Leporello, folde
         ["expand", "n1"],
         ["verify"],
         ["backup", "copy.db"],
+        ["backup", "copies/"],
         ["gc", "--older-than", "1d"],
         ["sessions", "list"],
         ["sessions", "show", "x"],

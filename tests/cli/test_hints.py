@@ -59,7 +59,7 @@ def test_the_rest_of_the_hits_is_one_command_away(leporello: Leporello, store: P
 
 def test_what_describes_a_message_names_the_command_that_unfolds_it(leporello: Leporello, store: Path) -> None:
     ran = leporello("describe", "m1", "--store", store)
-    hint = ran.out.strip().rpartition("\n")[2].removesuffix(": all of it")
+    hint = ran.out.strip().rpartition("\n")[2].removeprefix("all of it: ")
     code, out = run(leporello, hint)
     assert code == 0
     assert "Where is berth 0 of the harbour?" in out

@@ -19,16 +19,19 @@ from leporello.cli.chat.usage import status_line, usage_table, window_chart
 from leporello.cli.chat.view import ChatView
 from leporello.cli.sessions import command as sessions
 from leporello.events import CompactionFinished, CompactionStarted
+from leporello.lcm.engine import LCMEngine
 from leporello.llm.scripted import ScriptedLLM
 from leporello.proof.savings import savings_of
 from leporello.session.accounts import apportioned, totals
 from leporello.store import FOLD, open_store
+from leporello.testing.manual_executor import ManualExecutor
 from leporello.view.conversations import cost_of
 from leporello.view.windows import window_now
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from leporello.engine import ContextEngine
     from leporello.events import Event
     from leporello.session import SessionUsage
     from leporello.store import Store
@@ -36,6 +39,7 @@ if TYPE_CHECKING:
 
 CONFIG = {"compression": {"threshold": 0.5}, "lcm": {"threshold": 0.5}}
 TOOL = {"type": "function", "function": {"name": "look", "description": "Look at a file.", "parameters": {}}}
+SUMMARY = "## Goal\nTo look at every part.\n"
 SAYINGS = ["Please look at part {}. " + "It is a matter of detail. " * 30, "And {}?", "数一数第{}部分。" * 40]
 
 
@@ -56,7 +60,8 @@ class Provider:
         }
 
 
-def opened(store: Store, engine: str, events: list[Event], *, model: bool) -> Session:
+def opened(store: Store, engine: str | ContextEngine, events: list[Event], *, model: bool) -> Session:
+    summariser: dict[str, Any] = {"llm": ScriptedLLM(SUMMARY) if model else None} if isinstance(engine, str) else {}
     return Session.open(
         "talk",
         model="gpt-5-mini",
@@ -66,8 +71,8 @@ def opened(store: Store, engine: str, events: list[Event], *, model: bool) -> Se
         store=store,
         config=CONFIG,
         system="You look at parts.",
-        llm=ScriptedLLM("## Goal\nTo look at every part.\n") if model else None,
         on_event=events.append,
+        **summariser,
     )
 
 
@@ -202,6 +207,38 @@ def test_the_figures_are_the_same_everywhere(
     store.close()
 
 
+@pytest.mark.slow
+@settings(deadline=None, max_examples=4)
+@given(said=st.lists(st.sampled_from([0, 2]), min_size=8, max_size=12), factor=st.sampled_from([0.8, 1.0, 1.3]))
+def test_the_figures_are_the_same_with_summaries_from_the_background(
+    tmp_path_factory: pytest.TempPathFactory, said: list[int], factor: float
+) -> None:
+    """After every turn what is prepared is written, and counted with the fold that uses it."""
+    file = tmp_path_factory.mktemp("background") / "talk.db"
+    store, events, background = open_store(file), list[Any](), ManualExecutor()
+    model = ScriptedLLM(SUMMARY)
+    engine = LCMEngine(8_000, executor=background, config=CONFIG["lcm"], llm=model, store=store)
+    session = opened(store, engine, events, model=True)
+    provider, prepared, used = Provider(factor), 0, 0
+    for number, saying in enumerate(said):
+        session.add({"role": "user", "content": (3 * SAYINGS[saying]).replace("{}", str(number))})
+        before = session.usage()
+        events.clear()
+        answer = provider.answer(session, number)
+        assert_a_fold_is_told_as_it_is(events, before)
+        used += sum(one.model_calls for one in events if isinstance(one, CompactionFinished))
+        session.record(answer)
+        background.run()
+        prepared = len(model.prompts)
+        usage = session.usage()
+        assert_shown_alike(usage)
+        assert usage.conversation.engine_calls == used <= prepared
+        assert_stored_alike(store, usage, shown_by_command(file))
+    assert prepared, "summaries were written between the turns"
+    session.close()
+    store.close()
+
+
 STEPS = ["say", "say", "again", "edit", "aside", "undo", "resume", "compress"]
 
 
@@ -282,15 +319,28 @@ def assert_a_fold_is_told_as_it_is(events: list[Any], before: SessionUsage) -> N
     if before.reported and before.folds_at and before.tokens >= before.folds_at:
         assert started, "it folds when it says so"
     for start, end in zip(started, finished, strict=True):
-        assert start.prompt_tokens == end.prompt_tokens_before
         if before.reported or not before.messages:
             assert start.prompt_tokens == before.tokens
-        out = io.StringIO()
-        view = ChatView(Screen(Console(file=out, width=200, color_system=None)))
-        view.take(end)
-        if end.status == "folded":
-            shown = numbers(r"([\d,]+) → ([\d,]+) tokens", out.getvalue())
-            assert shown == [end.prompt_tokens_before, end.prompt_tokens_after]
+        assert_the_chat_shows_it(start, end)
+        for wrong in (replace(start, prompt_tokens=end.prompt_tokens_before + 1), replace(start, messages=-1)):
+            with pytest.raises(AssertionError):
+                assert_the_chat_shows_it(wrong, end)
+
+
+def assert_the_chat_shows_it(start: CompactionStarted, end: CompactionFinished) -> None:
+    """Read the spinner and the result from a terminal."""
+    out = io.StringIO()
+    view = ChatView(Screen(Console(file=out, width=200, color_system=None, force_terminal=True)))
+    view.take(start)
+    spun = out.getvalue()
+    view.take(end)
+    assert numbers(r"folding ([\d,]+) messages?, ([\d,]+) tokens", spun) == [
+        end.messages_before,
+        end.prompt_tokens_before,
+    ]
+    if end.status == "folded":
+        shown = numbers(r"([\d,]+) → ([\d,]+) tokens", out.getvalue())
+        assert shown == [end.prompt_tokens_before, end.prompt_tokens_after]
 
 
 @given(st.integers(0, 10**7), st.lists(st.integers(0, 10**6), min_size=1, max_size=6))

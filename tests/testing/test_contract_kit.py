@@ -143,16 +143,16 @@ class ChangesItsInput(ContextCompressor):
         (Nameless, "contract"),
         (FiresWithoutWindow, "lifecycle"),
         (ForgetsToReset, "lifecycle"),
-        (BeginsWithTheAssistant, "V1"),
-        (DropsToolResults, "V1"),
-        (RewordsTheNewestUserMessage, "V2"),
-        (Grows, "V3"),
-        (DoesNothing, "V4"),
-        (BreaksWithItsModel, "V6"),
-        (NeverTriesTheModelAgain, "V6"),
-        (FiresEveryTurn, "V7"),
-        (AsksTooOften, "V7"),
-        (ChangesItsInput, "V10"),
+        (BeginsWithTheAssistant, "valid"),
+        (DropsToolResults, "valid"),
+        (RewordsTheNewestUserMessage, "newest"),
+        (Grows, "shrinks"),
+        (DoesNothing, "fits"),
+        (BreaksWithItsModel, "failures"),
+        (NeverTriesTheModelAgain, "failures"),
+        (FiresEveryTurn, "bounded"),
+        (AsksTooOften, "bounded"),
+        (ChangesItsInput, "input"),
         (Grows, "accepted"),
         (RewordsTheNewestUserMessage, "accepted"),
         (ReturnsATuple, "accepted"),
@@ -189,10 +189,10 @@ def test_what_cannot_be_seen_is_reported_as_not_checked() -> None:
     def without_model(context_length: int = 0) -> ContextEngine:
         return ContextCompressor(context_length)
 
-    results = {result.check: result for result in check_engine(without_model, checks=["V6", "V7"])}
-    assert results["V6"].status == "not checked"
-    assert results["V6"].detail == "the engine never asked a model"
-    assert results["V7"].status == "not checked"
+    results = {result.check: result for result in check_engine(without_model, checks=["failures", "bounded"])}
+    assert results["failures"].status == "not checked"
+    assert results["failures"].detail == "the engine never asked a model"
+    assert results["bounded"].status == "not checked"
 
 
 def test_a_suite_without_make_engine_says_what_to_do() -> None:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 MAX_REQUESTS = 100
 # All of these begin as errors do: a summary must not report such a call as something that was done.
 _INTERRUPTED = "Error: this call was not carried out, because the user interrupted the turn."
-_REFUSED = "Error: this call was not carried out, because the user refused it."
+REFUSED = "Error: this call was not carried out, because the user refused it."
 _NOBODY = (
     "Error: this call was not carried out. It needs the user's consent, and nobody is there to give it. "
     "Find a way without it, or say what to do."
@@ -236,7 +236,7 @@ class Agent:
         if answer is True:
             return action
         why = f" They said: {answer}" if isinstance(answer, str) and answer.strip() else ""
-        return ToolOutcome(text=_REFUSED + why, failed=True)
+        return ToolOutcome(text=REFUSED + why, failed=True)
 
     def _answer_open_calls(self, why: str) -> None:
         for call in self.session.calls:

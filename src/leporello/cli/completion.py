@@ -22,7 +22,7 @@ _FILES: Final = {
 @click.argument("shell", type=click.Choice(sorted(_FILES)), required=False)
 @click.option("--install", is_flag=True, help="Write it where the shell finds it, instead of printing it.")
 def command(shell: str | None, install: bool) -> None:
-    """Print what makes SHELL complete commands and options with Tab; SHELL is your own one if it is left out.
+    """Print the script with which SHELL completes commands and options on Tab; default: your own shell.
 
     Examples: leporello completion --install, leporello completion zsh > _leporello
     """

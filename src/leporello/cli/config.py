@@ -26,7 +26,11 @@ from leporello.errors import ConfigError
 from leporello.store import open_store
 
 _file_option = click.option(
-    "--config", "path", metavar="PATH", type=click.Path(path_type=Path), help="The file; default: config.yaml at home."
+    "--config",
+    "path",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="The file; default: config.yaml in the home folder.",
 )
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 

@@ -16,7 +16,9 @@ _BEGINNING = 90
 
 @click.command(name="describe")
 @click.argument("name", metavar="ID")
-@click.option("--conversation", "key", metavar="ID", help="Of a file: in this conversation; default: the youngest.")
+@click.option(
+    "--conversation", "key", metavar="ID", help="Of a file: in this conversation; default: the newest that has it."
+)
 @store_option
 @owner_option
 @json_option
@@ -65,13 +67,13 @@ def _of_node(node: dict[str, Any]) -> list[str]:
         "",
         node["summary"],
         "",
-        f"{node['unfold']}: the originals",
+        f"the originals: {node['unfold']}",
     ]
 
 
 def _of_message(message: dict[str, Any]) -> list[str]:
     who = " ".join(filter(None, (message["role"], message["name"], message["tool"])))
-    state = "replaced, or on another branch" if message["superseded"] else "live"
+    state = "replaced, or on another branch" if message["superseded"] else "on the current branch"
     return [
         f"{message['id']}  message of {who}, {state}",
         f"  conversation {message['conversation']}, seq {message['seq']}",
@@ -80,7 +82,7 @@ def _of_message(message: dict[str, Any]) -> list[str]:
         f"  size         {message['tokens']:,} tokens",
         f"  begins       {on_one_line(message['begins'], _BEGINNING)}",
         *[f"  near it      {m['id']} {m['role']}: {on_one_line(m['begins'], _BEGINNING)}" for m in message["around"]],
-        f"{message['unfold']}: all of it",
+        f"all of it: {message['unfold']}",
     ]
 
 

@@ -56,7 +56,11 @@ class Diagnostic:
 
 @click.command(name="doctor")
 @click.option(
-    "--config", "path", metavar="PATH", type=click.Path(path_type=Path), help="The file; default: config.yaml at home."
+    "--config",
+    "path",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="The file; default: config.yaml in the home folder.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 def command(path: Path | None, as_json: bool) -> None:

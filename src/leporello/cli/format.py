@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import shutil
 import sys
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -21,12 +23,39 @@ _T = TypeVar("_T")
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
+_LABEL: Final = re.compile(r"\s*(?:\S(?:.{0,24}?\S)? {2,})?")
+"""What stands before the text of a line: spaces, or a word or two and at least two spaces."""
 
 
 def on_one_line(text: str, length: int) -> str:
     """Return the beginning of a text, on one line."""
     words = " ".join(visible(text[: 8 * length]).split())
     return words if len(words) <= length and len(text) <= 8 * length else words[: length - 1].rstrip() + "…"
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Break a line between words; what is continued stands below the text, not below its label."""
+    from rich.cells import cell_len
+    from rich.console import Console
+    from rich.text import Text
+
+    if cell_len(text) <= width:
+        return [text]
+    label = _LABEL.match(text)
+    start = label[0] if label and 2 * cell_len(label[0]) <= width else ""
+    hang = cell_len(start)
+    pieces = Text(text.removeprefix(start)).wrap(Console(width=width), max(1, width - hang), overflow="fold")
+    first, *more = [piece.plain.rstrip() for piece in pieces]
+    return [start + first, *(" " * hang + piece for piece in more)]
+
+
+def echo(text: str, *, err: bool = False) -> None:
+    """Print a text; on a terminal its lines are broken between words."""
+    stream = sys.stderr if err else sys.stdout
+    if stream.isatty():
+        width = shutil.get_terminal_size().columns
+        text = "\n".join(part for line in text.split("\n") for part in wrapped(line, width))
+    click.echo(text, err=err)
 
 
 def print_json(value: Any) -> None:
@@ -67,7 +96,7 @@ def spent(spent: Spent) -> str:
     """Say what something cost, and what came from the cache."""
     cost = "cost unknown" if spent.cost_usd is None else dollars(spent.cost_usd)
     read = f"{spent.prompt_tokens:,} tokens read ({100 * spent.cache_share:.0f} % from the cache)"
-    summaries = f" · {counted(spent.engine_calls, 'call')} of the engine" if spent.engine_calls else ""
+    summaries = f" · {counted(spent.engine_calls, 'model call')} of the engine" if spent.engine_calls else ""
     return f"{cost} · {counted(spent.requests, 'request')} · {read} · {spent.completion_tokens:,} written{summaries}"
 
 

@@ -77,7 +77,7 @@ def _check(older_than: float | None, *, dry_run: bool, yes: bool, purge: bool) -
     if dry_run and yes:
         raise click.UsageError("--dry-run and --yes contradict each other.")
     if older_than is None and not purge:
-        raise click.UsageError("say what shall go: --older-than AGE, --purge, or both.")
+        raise click.UsageError("say what to delete: --older-than AGE, --purge, or both.")
     if older_than is not None and purge and not yes:
         raise click.UsageError("--purge is for what was deleted: add --yes, or leave --older-than out.")
 

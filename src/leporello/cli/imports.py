@@ -53,7 +53,7 @@ def command(
 
     The same file can be imported again: only what is new is stored. What goes on in another way than here becomes a
     branch; a conversation that says something else under a name that is taken is left out, and the exit code is 1. One
-    that has an owner is taken in only when you say whose it shall be, with --owner or --keep-owners.
+    that has an owner is imported only if you name its owner with --owner, or pass --keep-owners.
 
     Example: leporello import ~/.claude/projects ~/.hermes/state.db
     """

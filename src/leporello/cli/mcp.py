@@ -22,7 +22,13 @@ _HOST = "127.0.0.1"
 @click.option("--all", "everything", is_flag=True, help="Let clients read the owner's other conversations too.")
 @click.option("--http", is_flag=True, help="Serve over HTTP, this machine only; default: standard input and output.")
 @click.option("--port", default=8766, show_default=True, type=click.IntRange(0, 65535), help="0: any free one.")
-@click.option("--page", "pages", multiple=True, metavar="ORIGIN", help="A web page that may ask, over HTTP.")
+@click.option(
+    "--page",
+    "pages",
+    multiple=True,
+    metavar="ORIGIN",
+    help="The origin of a web page that may send requests, with --http.",
+)
 @store_option
 @owner_option
 def command(

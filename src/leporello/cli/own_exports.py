@@ -114,7 +114,7 @@ def _refuse_owner(head: dict[str, Any], whose: Whose) -> None:
         raise StoreError(
             f"the conversation {head.get('conversation')!r} belongs to {theirs!r}.",
             place="import",
-            hint="Say whose it shall be with --owner NAME, or --keep-owners.",
+            hint="Name its owner here with --owner NAME, or pass --keep-owners.",
         )
 
 

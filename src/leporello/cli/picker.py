@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from prompt_toolkit.application import Application
+from prompt_toolkit.application import Application, get_app
 from prompt_toolkit.data_structures import Point
 from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.layout import FormattedTextControl, HSplit, Layout, Window
+
+from leporello.cli.format import wrapped
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,19 +58,23 @@ def pick(
     def _leave(event: KeyPressEvent) -> None:
         event.app.exit(result=None)
 
+    def lines() -> list[list[str]]:
+        """Return the lines of each row, broken between words."""
+        width = get_app().output.get_size().columns
+        return [wrapped(f"{'❯' if index == at else ' '} {row}", width) for index, row in enumerate(rows)]
+
     def screen() -> StyleAndTextTuples:
-        ends = ["\n"] * (len(rows) - 1) + [""]
-        return [
-            ("reverse" if index == at else "", f"{'❯' if index == at else ' '} {row}{end}")
-            for index, (row, end) in enumerate(zip(rows, ends, strict=True))
-        ]
+        shown: StyleAndTextTuples = []
+        for index, row in enumerate(lines()):
+            shown += [("", "\n" if index else ""), ("reverse" if index == at else "", "\n".join(row))]
+        return shown
 
     def here() -> Point:
-        """Return the chosen row: what stands around it is shown when there are more rows than lines."""
-        return Point(0, at)
+        """Return where the chosen row begins: what stands around it is shown when there are more rows than lines."""
+        return Point(0, sum(map(len, lines()[:at])))
 
     control = FormattedTextControl(screen, focusable=True, show_cursor=False, get_cursor_position=here)
-    listed = Window(control, wrap_lines=True, dont_extend_height=True)
+    listed = Window(control, dont_extend_height=True)
     source, sink = terminal or (None, None)
     application: Application[int | None] = Application(
         layout=Layout(HSplit([_line("bold", title), listed, _line("italic", HELP)])),

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from leporello.cli.format import counted, waiting
+from leporello.cli.format import counted, echo, waiting
 from leporello.cli.group import CommandGroup
 from leporello.config import Config
 from leporello.config.edit import set_value
@@ -37,7 +37,11 @@ TITLE = "Provider Plugins → Context Engine"
 _SIGNS = {"passed": "✓", "failed": "✗", "not checked": "–"}
 
 _file_option = click.option(
-    "--config", "path", metavar="PATH", type=click.Path(path_type=Path), help="The file; default: config.yaml at home."
+    "--config",
+    "path",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="The file; default: config.yaml in the home folder.",
 )
 _json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
@@ -149,7 +153,7 @@ def check(outer: Path | None, engine: str, conversations: int, path: Path | None
         click.echo(f"{name}:")
     results: list[CheckResult] = []
     for number, check in enumerate(CHECKS, start=1):
-        with waiting(f"{number} of {len(CHECKS)}: {check}, {CHECKS[check][0]}"):
+        with waiting(f"{number} of {len(CHECKS)}: {CHECKS[check][0]}"):
             results += check_engine(make, conversations=conversations, checks=[check])
         if not as_json:
             _print_check(results[-1])
@@ -303,7 +307,7 @@ def _origin(one: Found) -> str:
 
 def _print_check(result: CheckResult) -> None:
     detail = f": {result.detail}" if result.detail else ""
-    click.echo(f"  {_SIGNS[result.status]} {result.check:<9} {result.title} — {result.status}{detail}")
+    echo(f"  {_SIGNS[result.status]} {result.check:<9}  {result.title} — {result.status}{detail}")
 
 
 def _json(value: Any) -> str:

@@ -38,10 +38,12 @@ _WIDTH = 110
     help="Policies, separated by commas: none (no management), window (newest messages), mask (old tool outputs "
     "cleared), recorded (the summaries of the log itself), compressor, lcm, or any engine plugin.",
 )
-@click.option("--model", default="claude-sonnet-5", show_default=True, help="Whose prices and cache rules hold.")
+@click.option(
+    "--model", default="claude-sonnet-5", show_default=True, help="The model whose prices and cache rules are used."
+)
 @click.option("--provider", default="", help="Who serves the model; default: its maker.")
 @click.option("--window", type=click.IntRange(min=2_048), help="The context length; default: the model's own.")
-@click.option("--join", type=click.IntRange(min=1), metavar="N", help="String conversations together to N tokens each.")
+@click.option("--join", type=click.IntRange(min=1), metavar="N", help="Join conversations until each has N tokens.")
 @click.option(
     "--cuts",
     type=click.Choice(["growth", "recorded"]),
@@ -50,8 +52,10 @@ _WIDTH = 110
     help="Where windows are looked at: as the history grows, or where the log records a compaction (then engines fold "
     "there and nowhere else).",
 )
-@click.option("--beside", default="mask", show_default=True, help="Baselines to hold against each window at its size.")
-@click.option("--probes/--no-probes", default=True, show_default=True, help="Ask for what was said again at the end.")
+@click.option(
+    "--beside", default="mask", show_default=True, help="Baselines to compare each window with, in as many tokens."
+)
+@click.option("--probes/--no-probes", default=True, show_default=True, help="At the end, test what can still be found.")
 @click.option("--jobs", type=click.IntRange(min=1), default=os.cpu_count() or 1, help="Processes; default: all cores.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write a page with plots to this file.")
 @click.option("--gate", metavar="CONDITIONS", help='Exit with 1 unless they hold: "lost=0,cost<=1.1*mask".')

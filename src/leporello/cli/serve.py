@@ -40,7 +40,10 @@ if TYPE_CHECKING:
 @click.option("--purges", is_flag=True, hidden=True, help="Of several such processes, one purges the store.")
 @store_option
 @click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), help="Another config.yaml than the one at home."
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="Another config.yaml than the one in the home folder.",
 )
 def command(
     host: str,

@@ -47,7 +47,7 @@ def command() -> None:
 @owner_option
 @json_option
 def list_command(address: str | None, owner: str | None, as_json: bool) -> None:
-    """List the stored conversations, the youngest first; exit code 1 when there are none.
+    """List the stored conversations, the newest first; exit code 1 when there are none.
 
     Example: leporello sessions list --json
     """

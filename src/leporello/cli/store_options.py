@@ -29,7 +29,7 @@ store_option: Final[Decorator] = click.option(
     "--store",
     "address",
     metavar="ADDRESS",
-    help="A path, sqlite:///path or postgresql://…; default: store.url, else leporello.db at home.",
+    help="A path, sqlite:///path or postgresql://…; default: store.url, else leporello.db in the home folder.",
 )
 owner_option: Final[Decorator] = click.option(
     "--owner", metavar="NAME", help="Whose conversations; most stores have no owners."

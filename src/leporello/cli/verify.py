@@ -37,7 +37,7 @@ class VerifyResult:
 
 @click.command(name="verify")
 @click.argument("keys", metavar="[CONVERSATION]...", nargs=-1)
-@click.option("--rebuild-index", is_flag=True, help="Make the search index anew first.")
+@click.option("--rebuild-index", is_flag=True, help="Rebuild the search index first.")
 @store_option
 @owner_option
 @json_option
@@ -52,7 +52,7 @@ def command(keys: tuple[str, ...], rebuild_index: bool, address: str | None, own
     """
     with opened(address) as store:
         if rebuild_index:
-            with waiting("making the search index anew"):
+            with waiting("rebuilding the search index"):
                 store.rebuild_index()
         trouble, verdicts = _checked(store, keys, owner)
         url = store.url

@@ -17,7 +17,7 @@ STYLES: Final = {
     "messages": "yellow",
 }
 """The parts in their order in the window, and how each is drawn."""
-_CELLS: Final = {"system": "█", "tools": "▓", "summary": "▒", "masked": "░", "messages": "█"}
+_CELLS: Final = {"system": "█", "tools": "▓", "summary": "▒", "masked": "░", "messages": "▄"}
 
 
 def window_bar(parts: Mapping[str, int], window: int, threshold: int, width: int, *, plain: bool = False) -> Text:

@@ -33,7 +33,10 @@ if TYPE_CHECKING:
 @click.option("--with-parent", is_flag=True, hidden=True, help="End when the standard input is closed.")
 @store_option
 @click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), help="Another config.yaml than the one at home."
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="Another config.yaml than the one in the home folder.",
 )
 def command(threads: int, once: bool, with_parent: bool, address: str | None, config_file: Path | None) -> None:
     """Write summaries for the gateways on a store that leave them to workers (lcm.background: workers).

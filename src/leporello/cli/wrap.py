@@ -52,7 +52,10 @@ _LINK_SECONDS: Final = 24 * 3_600.0
 @click.option("--no-tools", is_flag=True, help="Do not let the model search what was folded away.")
 @store_option
 @click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), help="Another config.yaml than the one at home."
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="Another config.yaml than the one in the home folder.",
 )
 @click.argument("command_line", metavar="claude|codex|opencode|aider|-- COMMAND [ARGS]...", nargs=-1, required=True)
 def command(

@@ -333,13 +333,13 @@ def check_accepted(kit: Kit) -> str:
 CHECKS: dict[str, tuple[str, Check]] = {
     "contract": ("the ContextEngine class and its attributes", check_abc),
     "lifecycle": ("start, usage, check, compress, end, reset", check_lifecycle),
-    "V1": ("valid in both dialects", check_valid),
-    "V2": ("the newest user message is untouched", check_newest_user_message),
-    "V3": ("shrinks or stays", check_shrinks_or_stays),
-    "V4": ("fits, or says what cannot be folded", check_fits),
-    "V6": ("a failing model keeps the conversation", check_survives_a_failing_model),
-    "V7": ("bounded calls and time, never every turn", check_bounded),
-    "V10": ("the input is not changed", check_input_unchanged),
+    "valid": ("valid in both dialects", check_valid),
+    "newest": ("the newest user message is untouched", check_newest_user_message),
+    "shrinks": ("shrinks or stays", check_shrinks_or_stays),
+    "fits": ("fits, or says what cannot be folded", check_fits),
+    "failures": ("a failing model keeps the conversation", check_survives_a_failing_model),
+    "bounded": ("bounded calls and time, never every turn", check_bounded),
+    "input": ("the input is not changed", check_input_unchanged),
     "accepted": ("a session uses what compress() returns", check_accepted),
 }
 
@@ -371,33 +371,33 @@ class ContractSuite:
         """Start, usage, check, compress, end, reset."""
         self._run("lifecycle")
 
-    def test_v1_valid(self) -> None:
-        """V1: valid in both dialects."""
-        self._run("V1")
+    def test_valid(self) -> None:
+        """Valid in both dialects."""
+        self._run("valid")
 
-    def test_v2_newest_user_message(self) -> None:
-        """V2: the newest user message is untouched."""
-        self._run("V2")
+    def test_newest_user_message(self) -> None:
+        """The newest user message is untouched."""
+        self._run("newest")
 
-    def test_v3_shrinks_or_stays(self) -> None:
-        """V3: shrinks or stays."""
-        self._run("V3")
+    def test_shrinks_or_stays(self) -> None:
+        """Shrinks or stays."""
+        self._run("shrinks")
 
-    def test_v4_fits(self) -> None:
-        """V4: fits, or says what cannot be folded."""
-        self._run("V4")
+    def test_fits(self) -> None:
+        """Fits, or says what cannot be folded."""
+        self._run("fits")
 
-    def test_v6_failing_model(self) -> None:
-        """V6: a failing model keeps the conversation."""
-        self._run("V6")
+    def test_failing_model(self) -> None:
+        """A failing model keeps the conversation."""
+        self._run("failures")
 
-    def test_v7_bounded(self) -> None:
-        """V7: bounded calls and time, never every turn."""
-        self._run("V7")
+    def test_bounded(self) -> None:
+        """Bounded calls and time, never every turn."""
+        self._run("bounded")
 
-    def test_v10_input_unchanged(self) -> None:
-        """V10: the input is not changed."""
-        self._run("V10")
+    def test_input_unchanged(self) -> None:
+        """The input is not changed."""
+        self._run("input")
 
     def test_accepted_by_a_session(self) -> None:
         """A session uses what compress() returns; a warning tells what it had to repair."""

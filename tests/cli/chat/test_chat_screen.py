@@ -12,13 +12,18 @@ import pytest
 from hypothesis import given, strategies as st
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
+from rich.cells import cell_len
 from rich.console import Console
 
 from leporello.agent import Retrying
 from leporello.cli.chat.asking import agrees, ask, ask_why
+from leporello.cli.chat.pace import known_pace
 from leporello.cli.chat.screen import Screen, is_cut
 from leporello.cli.chat.view import ChatView
+from leporello.cli.format import wrapped
 from leporello.events import CompactionFinished, CompactionStarted, Notice
+from leporello.messages.visible import visible
+from leporello.store import FOLD, JournalRow, open_store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -108,6 +113,46 @@ def test_a_second_fold_is_shown_with_an_estimate() -> None:
     view.take(started)
     assert "folding 40 messages, 12,000 tokens (asked for) · 0 s of about 8 s" in out.getvalue()
     view.take(finished)
+
+
+def test_the_first_fold_of_a_chat_has_an_estimate_if_an_earlier_one_asked_a_model() -> None:
+    """It comes from the journal, of this conversation or of another one; a fold without a model says nothing."""
+    report = {"status": "folded", "seconds": 6.0, "tokens_before": 3_000, "model_calls": 1}
+    store = open_store(":memory:")
+    for name, told in (("old", report), ("mine", report | {"model_calls": 0}), ("odd", {"seconds": "long"})):
+        store.append(name, [{"role": "user", "content": "Hello"}])
+        store.record_request(name, JournalRow(reason=FOLD, keep=0, added=(), report=told))
+    assert known_pace(store, "mine") == 6.0 / 3_000
+    store.delete("old")
+    assert known_pace(store, "mine") == 0.0
+
+    out = io.StringIO()
+    view = ChatView(Screen(Console(file=out, force_terminal=True, width=100)))
+    view.known_pace = lambda: 6.0 / 3_000
+    view.take(CompactionStarted(reason="asked for", messages=40, tokens=10_000, prompt_tokens=12_000))
+    view.catch_up()
+    view._screen.rest()
+    assert "0 s of about 20 s" in out.getvalue()
+
+
+@given(st.text(), st.integers(4, 200))
+def test_a_wrapped_line_fits_and_loses_no_word(text: str, width: int) -> None:
+    line = " ".join(visible(text).split("\n"))
+    lines = wrapped(line, width)
+    assert "".join("".join(lines).split()) == "".join(line.split())
+    assert all(cell_len(one) <= width for one in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "lines"),
+    [
+        ("engine   one two three four", ["engine   one two", "         three", "         four"]),
+        ("    one two three four five", ["    one two three", "    four five"]),
+        ("one two three four five six", ["one two three four", "five six"]),
+    ],
+)
+def test_what_is_continued_stands_below_the_text(text: str, lines: list[str]) -> None:
+    assert wrapped(text, 18) == lines
 
 
 def test_a_pause_before_the_next_attempt_counts_down() -> None:

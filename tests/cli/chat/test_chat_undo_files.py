@@ -67,6 +67,27 @@ def test_what_was_changed_since_is_named_and_left(place: Place) -> None:
     assert (place.workspace / "app.py").read_text() == "new\nmore\n"
 
 
+def test_a_command_that_was_refused_changed_nothing(place: Place) -> None:
+    """A command whose output looks like a refusal did run."""
+    ran = Step(tool_calls=[Use(name="terminal", arguments={"command": "echo Error: this call"})])
+    place.server.script(Step(tool_calls=[Use(name="terminal", arguments={"command": "true"})]), "No.", ran, "Yes.")
+    with place.chat() as chat:
+        chat.say("Try")
+        chat.wait_until(chat.asks)
+        chat.type("n")
+        chat.wait_for("not done; the model is told")
+        chat.wait_for("No.")
+        take_back(chat)
+        chat.wait_until(chat.listens)
+        assert "commands ran in this turn" not in chat.text()
+        chat.say("Try again")
+        chat.wait_until(chat.asks)
+        chat.type("y")
+        chat.wait_for("Yes.")
+        take_back(chat)
+        chat.wait_for("commands ran in this turn")
+
+
 def test_what_an_earlier_chat_wrote_is_named(place: Place) -> None:
     place.server.script(write("app.py", "new"), "Done.")
     with place.chat("--yes", "--session", "mine") as chat:

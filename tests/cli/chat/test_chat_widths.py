@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,6 +12,8 @@ from leporello.store import open_store
 from leporello.testing.model_server import Failure, Step, Use
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from tests.fixtures.chat import Place
 
 pytestmark = pytest.mark.slow
@@ -82,6 +85,7 @@ def test_the_commands_fit_the_terminal(place: Place, columns: int, colours: bool
         bar = next(line for line in lines if line.count("·") > 30)
         assert len(bar) == min(columns - 1, 72) + 1, "the bar and the mark of the threshold"
         parts = [line.split() for line in lines if line.endswith(" %") and line[1:3] == "  "]
+        assert len({words[0] for words in parts}) == (6 if not colours else 2), "without colours each part has a sign"
         shown = {words[1]: int(words[-3].replace(",", "")) for words in parts}
         assert list(shown) == ["system", "tools", "summaries", "masked", "tail", "free"]
         assert sum(shown.values()) == 400_000
@@ -93,7 +97,7 @@ def test_the_commands_fit_the_terminal(place: Place, columns: int, colours: bool
         assert len(row) <= columns
         assert row.endswith("them" if columns == 160 else "…")
         chat.type(chat.ENTER)
-        chat.wait_for("resumed  with the model, engine and folder it had")
+        chat.wait_for("resumed  with the model, address, engine and folder it had")
         chat.say("/pin")
         chat.wait_for("Please look at the harbour, its berths,")
         chat.wait_for("pinned: ")
@@ -206,7 +210,7 @@ def test_a_resumed_conversation_keeps_its_model_engine_and_folder(place: Place) 
         chat.say("exit")
         assert chat.exit_code() == 0
     with place.chat("--session", "mine") as chat:
-        chat.wait_for("resumed  with the model, engine and folder it had")
+        chat.wait_for("resumed  with the model, address, engine and folder it had")
         chat.wait_for("model    gpt-5 (openai at")
         chat.wait_for("engine   lcm")
         chat.wait_for(f"folder   {other}")
@@ -227,6 +231,61 @@ def test_what_was_noted_is_for_its_owner_alone_and_holds_no_password(place: Plac
     (file,) = (place.home / "chats").iterdir()
     assert file.stat().st_mode & 0o077 == 0
     assert "secret-word" not in file.read_text()
+
+
+@pytest.mark.parametrize("columns", [60, 80, 160])
+def test_lines_of_the_chat_hang_below_their_text(place: Place, columns: int) -> None:
+    """No word is cut, what is continued stands below its text, and the status line has no half of a name."""
+    with place.chat("--session", "mine", "--workspace", ".", columns=columns) as chat:
+        chat.say("Hello")
+        chat.wait_until(lambda: chat.text().count("Hello") == 2, "the echo")
+        chat.wait_until(lambda: "$" in chat.text(), "the status line with the cost")
+        lines = chat.text().split("\n")
+        start = next(at for at, line in enumerate(lines) if line.startswith("tools "))
+        hanging = [line for line in lines[start + 1 : start + 3] if not line.startswith("folder ")]
+        assert "asks before it runs or writes" in chat.words()
+        assert all(line.startswith(" " * 9) for line in hanging if "writes" in line or "asks" in line)
+        status = next(line for line in reversed(lines) if "tokens · " in line)
+        assert status.endswith("· gpt-5-mini")
+        assert ("compressor" in status) == (columns > 60)
+        chat.say("exit")
+        chat.wait_for("resumes this conversation")
+
+
+def test_what_the_chat_says_next_is_a_whole_command(place: Place, tmp_path: Path) -> None:
+    """Conversations in another store than the usual one are found there again."""
+    file = tmp_path / "a store.db"
+    with place.chat("--store", str(file), "--session", "mine") as chat:
+        chat.say("Hello " + "there " * 200)
+        chat.wait_until(lambda: chat.text().count("Hello") == 2, "the echo")
+        for _ in range(2):
+            chat.say("And more " + "of it " * 200)
+            chat.wait_until(chat.listens)
+        chat.say("/compress")
+        chat.wait_for("finds it")
+        found = re.search(r"`(leporello grep .*?)` finds it", chat.words())
+        assert found
+        assert found[1] == f"leporello grep WORDS --conversation mine --store '{file}'"
+        chat.say("exit")
+        chat.wait_for("resumes this conversation")
+        assert f"leporello chat --session mine --store '{file}' resumes this conversation" in chat.words()
+
+
+def test_conversations_with_one_title_are_told_apart(place: Place) -> None:
+    store = open_store(place.home / "leporello.db")
+    for name, said in (
+        ("first", "Hello"),
+        ("20261119-152100-3ccbad", "Hello"),
+        ("third", "Something else"),
+    ):
+        store.append(name, [{"role": "user", "content": said}])
+    store.close()
+    with place.chat("--session", "first", columns=60) as chat:
+        chat.say("/resume")
+        chat.wait_for("Enter chooses")
+        rows = [line.split("message  ")[1] for line in chat.text().split("\n") if "1 message" in line]
+        assert sorted(rows) == ["Hello (first)", "Hello (…3ccbad)", "Something else"]
+        chat.type("q")
 
 
 def test_a_list_that_is_longer_than_the_screen_is_scrolled(place: Place) -> None:

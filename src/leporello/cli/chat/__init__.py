@@ -34,7 +34,10 @@ from leporello.cli.store_options import store_option
 @click.option("--json", "as_json", is_flag=True, help="Print one answer as JSON, for programs.")
 @store_option
 @click.option(
-    "--config", "config_file", type=click.Path(path_type=Path), help="Another config.yaml than the one at home."
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    help="Another config.yaml than the one in the home folder.",
 )
 def command(
     question: str | None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -11,9 +10,10 @@ from leporello.agent import MainModel, ToolStarted, Workspace
 from leporello.cli.chat import plugin_commands
 from leporello.cli.chat.asking import agrees, ask, ask_why, rest_of, unechoed
 from leporello.cli.chat.factory import OpenedChat, Setting, as_it_was_left, engine_source, model_note, opened
-from leporello.cli.chat.greeting import engine_line, greeting, last_exchange, model_line
+from leporello.cli.chat.greeting import engine_line, greeting, last_exchange, model_line, resuming, searching
 from leporello.cli.chat.interrupts import interrupts, proper_end
 from leporello.cli.chat.line import LineReader, encodable
+from leporello.cli.chat.pace import known_pace
 from leporello.cli.chat.remedy import remedy
 from leporello.cli.chat.screen import Screen, is_cut
 from leporello.cli.chat.slash import TABLE, nearest, parse, run
@@ -53,7 +53,8 @@ def talk(setting: Setting, *, local: bool = False) -> None:
         finally:
             chat.close()
     if last_exchange(chat.session):
-        screen.line(f"leporello chat --session {shlex.quote(chat.session.id)} resumes this conversation", "dim")
+        command = resuming(chat.session.id, setting, local=local)
+        screen.line(f"{command} resumes this conversation", "dim")
 
 
 class Chat:
@@ -68,6 +69,7 @@ class Chat:
         self._asked = setting
         self._opened = self._open(setting)
         self.view.remedy = lambda error: remedy(error, self._opened.route)
+        self.view.known_pace = lambda: known_pace(self.session.store, self.session.id)
         self._reader = LineReader(setting.config.home / HISTORY, commands=self._meanings)
 
     @property
@@ -100,7 +102,7 @@ class Chat:
         while True:
             try:
                 self.view.catch_up()
-                line = self._reader.read(status_line(self.session.usage()))
+                line = self._reader.read(status_line(self.session.usage(), self.screen.console.width))
                 if problem := self._reader.problem():
                     self.screen.notice(problem)
                 self.take(line)
@@ -224,6 +226,10 @@ class Chat:
     def model_line(self) -> str:
         """Say which model this is."""
         return model_line(self._opened)
+
+    def search_command(self) -> str:
+        """Return the command that finds what was folded."""
+        return searching(self.session.id, self._opened.setting)
 
     def close(self) -> None:
         """End the conversation properly."""

@@ -123,7 +123,7 @@ def as_it_was_left(setting: Setting, store_url: str) -> Setting:
     names: list[str] = []
     if kept.model and not (setting.model or setting.provider or setting.base_url):
         taken |= {"model": kept.model, "provider": kept.provider or None, "base_url": kept.base_url or None}
-        names.append("model")
+        names += ["model", *(["address"] if kept.base_url else [])]
     if kept.engine and not setting.engine:
         taken["kept_engine"] = kept.engine
         names.append("engine")

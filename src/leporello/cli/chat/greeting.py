@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Final
 
 from leporello import __version__
 from leporello.cli import local_model
+from leporello.config.home import default_path
 from leporello.messages import role_of, text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from leporello.cli.chat.factory import OpenedChat
+    from leporello.cli.chat.factory import OpenedChat, Setting
     from leporello.session import Session
 
 KEYS: Final = "/help shows the commands · Ctrl-C stops a turn · Ctrl-D leaves"
@@ -35,6 +37,25 @@ def greeting(opened: OpenedChat, *, local: bool) -> Iterator[str]:
         yield f"tools    {names}; {asks}"
         yield f"folder   {setting.folder.resolve()}"
     yield KEYS
+
+
+def resuming(session_id: str, setting: Setting, *, local: bool) -> str:
+    """Return the command that resumes a conversation, complete with where it is kept and how it was set up."""
+    file = setting.config.path
+    config = [] if file in (None, default_path()) else ["--config", str(file)]
+    here = ["--local"] if local else []
+    return shlex.join(["leporello", "chat", *here, "--session", session_id, *_store(setting), *config])
+
+
+def searching(session_id: str, setting: Setting) -> str:
+    """Return the command that searches a conversation."""
+    return shlex.join(["leporello", "grep", "WORDS", "--conversation", session_id, *_store(setting)])
+
+
+def _store(setting: Setting) -> list[str]:
+    """Return the option that names the store, if the commands would take another one without it."""
+    address = setting.address or (setting.config.store.url if setting.config.path != default_path() else None)
+    return ["--store", address] if address else []
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -15,6 +15,7 @@ from rich.text import Text
 
 from leporello.agent.tools.text import counted, shortened
 from leporello.cli.chat.answer import AnswerWriter
+from leporello.cli.format import wrapped
 from leporello.messages.visible import visible
 
 if TYPE_CHECKING:
@@ -72,9 +73,10 @@ class Screen:
         self._midline = False
 
     def line(self, text: str = "", style: str = "") -> None:
-        """Write a line, or several; long ones are broken between words."""
+        """Write a line, or several; long ones are broken between words, and continued below their text."""
         self.end_of_answer()
-        self.console.print(Text(visible(text), style=style), overflow="fold")
+        lines = (part for line in visible(text).split("\n") for part in wrapped(line, self.console.width))
+        self.console.print(Text("\n".join(lines), style=style), overflow="fold")
 
     def detail(self, text: str, style: str = "dim", *, lines: int = _LINES) -> None:
         """Write the beginning of a text, indented."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-import shlex
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -19,7 +19,7 @@ from leporello.cli.format import counted, moment, on_one_line
 from leporello.cli.picker import pick
 from leporello.messages import text_of
 from leporello.messages.visible import visible
-from leporello.store.titles import title_of
+from leporello.store.titles import shortened, title_of
 
 if TYPE_CHECKING:
     from leporello.cli.chat.chat import Chat
@@ -32,6 +32,7 @@ _COMMAND = re.compile(r"/([A-Za-z][\w-]*|)(?:\s+(.*))?", re.DOTALL)
 _LISTED: Final = 100
 _PICKER_MARGIN: Final = 3  # columns that the picker uses itself
 _SHORTEST_TITLE: Final = 12
+_ENDING: Final = 6
 _EXCERPT: Final = 70
 
 
@@ -91,6 +92,7 @@ def _compress(chat: Chat, focus: str) -> None:
         chat.screen.notice(not_folded(report.reason))
     elif report.folded:
         chat.screen.line(kept(chat.session.usage()), "dim")
+        chat.screen.line(f"what was folded is still stored: `{chat.search_command()}` finds it", "dim")
 
 
 @slash("clear")
@@ -100,7 +102,7 @@ def _new(chat: Chat, argument: str) -> None:
     """End this conversation and start another."""
     ended = chat.session.id
     begun = chat.begin_another()
-    chat.screen.line(f"{ended} has ended (--session {shlex.quote(ended)} resumes it); this is {begun}")
+    chat.screen.line(f"{ended} has ended (/resume {ended} goes on with it); this is {begun}")
 
 
 @slash("usage")
@@ -184,7 +186,7 @@ def _sessions(chat: Chat, argument: str) -> None:
         return
     infos = chat.conversations(_LISTED)
     keys = [info.key for info in infos]
-    rows = [_session_row(chat, info) for info in infos]
+    rows = _session_rows(chat, infos)
     start = keys.index(chat.session.id) if chat.session.id in keys else 0
     chosen = pick("Go on with which conversation?", rows, start=start) if rows else None
     if chosen is None or keys[chosen] == chat.session.id:
@@ -212,7 +214,7 @@ def _help(chat: Chat, argument: str) -> None:
 @slash("quit")
 @slash("exit")
 def _exit(chat: Chat, argument: str) -> None:
-    """Leave; the conversation stays, and --session resumes it."""
+    """Leave; the conversation stays, and `leporello chat --resume` goes on with it."""
     raise EOFError
 
 
@@ -224,11 +226,26 @@ def _same_commands() -> list[list[str]]:
     return list(groups.values())
 
 
-def _session_row(chat: Chat, info: ConversationInfo) -> str:
-    here = "●" if info.key == chat.session.id else " "
-    facts = f"{here} {moment(info.updated)[:16]}  {counted(info.messages, 'message'):>14}  "
-    room = max(_SHORTEST_TITLE, chat.screen.console.width - cell_len(facts) - _PICKER_MARGIN)
-    return facts + title_of(chat.session.store, info, room)
+def _session_rows(chat: Chat, infos: list[ConversationInfo]) -> list[str]:
+    """Return a line for each conversation: when, how long, its title, and its name where others have the same title."""
+    facts = [
+        f"{'●' if info.key == chat.session.id else ' '} {moment(info.updated)[:16]}  "
+        f"{counted(info.messages, 'message'):>14}  "
+        for info in infos
+    ]
+    room = max(_SHORTEST_TITLE, chat.screen.console.width - max(map(cell_len, facts), default=0) - _PICKER_MARGIN)
+    titles = [title_of(chat.session.store, info, room) for info in infos]
+    alike = Counter(titles)
+    names = [f" ({_ending(info.key)})" if alike[title] > 1 else "" for info, title in zip(infos, titles, strict=True)]
+    return [
+        f"{fact}{shortened(title, max(_SHORTEST_TITLE, room - cell_len(name)))}{name}"
+        for fact, title, name in zip(facts, titles, names, strict=True)
+    ]
+
+
+def _ending(name: str) -> str:
+    """Return a name, of a long one its end: names that the chat gives differ there."""
+    return name if len(name) <= _SHORTEST_TITLE else f"…{name[-_ENDING:]}"
 
 
 def _shown(message: Message) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from rich.cells import cell_len
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 _WIDEST_BAR: Final = 72
 
 
-def status_line(usage: SessionUsage) -> str:
-    """Return the line below the prompt."""
+def status_line(usage: SessionUsage, width: int = 0) -> str:
+    """Return the line below the prompt; of one that is wider than `width`, the engine goes first, then the model."""
     cost = usage.conversation.cost_usd
-    parts = [window(usage), *([] if cost is None else [dollars(cost)]), usage.engine, usage.model]
-    return visible(" · ".join(parts))
+    always = [window(usage), *([] if cost is None else [dollars(cost)])]
+    lines = [visible(" · ".join([*always, *names])) for names in ((usage.engine, usage.model), (usage.model,), ())]
+    return next((line for line in lines if not width or cell_len(line) <= width), lines[-1])
 
 
 def window(usage: SessionUsage) -> str:
@@ -58,7 +60,7 @@ def kept(usage: SessionUsage) -> str:
     if parts.masked:
         words.append(f"older ones with their long tool outputs in one line ({parts.masked:,})")
     words.append(f"system prompt and tools ({parts.system + parts.tools:,})")
-    return f"left: {', '.join(words)}; what is folded stays in the store, `leporello grep` finds it"
+    return f"left: {', '.join(words)}"
 
 
 def window_chart(usage: SessionUsage, console: Console) -> Group:

@@ -17,6 +17,7 @@ from leporello.agent.events import (
     ToolStarted,
     TurnEnded,
 )
+from leporello.agent.loop import REFUSED
 from leporello.cli.format import counted
 from leporello.events import CompactionFinished, CompactionStarted, Event, Notice, SummaryFellBack
 from leporello.session.events import RequestReady, ToolAnswered, WindowCorrected
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from leporello.errors import LeporelloError
 
 _RESULT_LINES: Final = 6
+_NOT_DONE: Final = "not done; the model is told"
 
 
 def not_folded(reason: str) -> str:
@@ -38,13 +40,14 @@ def not_folded(reason: str) -> str:
 class ChatView:
     """Takes every event, and shows those that a person wants to see. `compactions` counts those that were shown.
 
-    `remedy` says what can be done about an error.
+    `remedy` says what can be done about an error, `known_pace` how many seconds per token a compaction took earlier.
     What happens in another thread, where an engine prepares summaries, is shown when the user is not typing.
     """
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self.remedy: Callable[[LeporelloError | None], str] = lambda _: ""
+        self.known_pace: Callable[[], float] = lambda: 0.0
         self._thread = threading.get_ident()
         self._from_elsewhere: deque[Event] = deque()
         self._thinking = False
@@ -99,6 +102,9 @@ class ChatView:
 
     @_show.register
     def _finished(self, event: ToolFinished) -> None:
+        if event.text.startswith(REFUSED):
+            self._screen.detail(_NOT_DONE)
+            return
         style = "red" if event.failed else "dim"
         self._screen.ends(event.text or "(no output)", style, lines=_RESULT_LINES)
 
@@ -118,6 +124,7 @@ class ChatView:
     @_show.register
     def _compacting(self, event: CompactionStarted) -> None:
         messages = counted(event.messages, "message")
+        self._pace = self._pace or self.known_pace()
         about = self._pace * event.tokens if self._pace else None
         tokens = event.prompt_tokens or event.tokens
         self._screen.busy(f"folding {messages}, {tokens:,} tokens ({event.reason})", about=about)

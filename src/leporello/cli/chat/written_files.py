@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from leporello.agent.loop import REFUSED
 from leporello.agent.tools.write_file import FileWritten, is_as_written, restore
 from leporello.errors import ToolError
 from leporello.messages import tool_calls_of
@@ -37,8 +38,10 @@ class WrittenFiles:
     def changed_by(self, taken: Sequence[Message], workspace: Workspace) -> ChangedFiles:
         """Return what the calls of some messages changed."""
         calls = [call for message in taken for call in tool_calls_of(message)]
-        changed = ChangedFiles(workspace=workspace, commands=any(call.name == "terminal" for call in calls))
-        done = {str(message.get("tool_call_id")) for message in taken if not _failed(message)}
+        refused = {str(message.get("tool_call_id")) for message in taken if _begins(message, REFUSED)}
+        commands = any(call.name == "terminal" and call.id not in refused for call in calls)
+        changed = ChangedFiles(workspace=workspace, commands=commands)
+        done = {str(message.get("tool_call_id")) for message in taken if not _begins(message, "Error:")}
         for call in calls:
             if call.name != "write_file" or call.id not in done:
                 continue
@@ -95,5 +98,5 @@ def _is_as_written(workspace: Workspace, written: FileWritten) -> bool:
         return False
 
 
-def _failed(message: Message) -> bool:
-    return str(message.get("content", "")).startswith("Error:")
+def _begins(message: Message, text: str) -> bool:
+    return str(message.get("content", "")).startswith(text)
