@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from leporello.config.engines import BUILT_IN
-from leporello.engine import CompactionReport, ContextEngine, ForeignCall, call_fitting, fitting
+from leporello.engine import CompactionReport, ContextEngine, ForeignCall, call_fitting
 from leporello.errors import EngineError
 from leporello.messages import copied, copied_as_text
 from leporello.plugins import dispatch, merge_tools, route_llm
@@ -76,7 +76,6 @@ class EngineHost:
     """Whether the model may use the engine's tools."""
     clock: Callable[[], float] = time.monotonic
     _built_in: ContextEngine | None = None
-    _taken: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -211,23 +210,13 @@ class EngineHost:
             return None
         if not type(self.engine).__module__.startswith(OWN_MODULES):
             with self._named_errors(method):
-                return function(*args, **self._fitting(method, function, offered))
+                return call_fitting(function, *args, **offered)
         try:
             return function(*args, **offered)
         except (Exception, SystemExit) as error:
             if not ForeignCall().blames(error):
                 raise
             raise _failed(f"engine '{self.name}' failed in {method}()", error) from error
-
-    def _fitting(self, method: str, function: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
-        """Return the keyword arguments that a method takes; its signature is read once."""
-        if not offered:
-            return offered
-        key = (method, *offered)
-        if key not in self._taken:
-            self._taken[key] = frozenset(fitting(function, **offered))
-        taken = self._taken[key]
-        return offered if len(taken) == len(offered) else {name: offered[name] for name in taken}
 
     def _named_errors(self, method: str, engine: str = "") -> _EngineErrors:
         """Return the context of a call whose exceptions are raised as EngineError."""
