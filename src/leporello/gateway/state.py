@@ -174,7 +174,7 @@ class State:
         wait_for_packages()  # a request that imports meanwhile could meet half of a module
 
     def _unused_session(self) -> OpenedSession:
-        """Open a session that nothing is said in, and nothing is stored of."""
+        """Open a session that nothing is said in, on a store of its own: that of the gateway may not answer yet."""
         return open_session(
             None,
             model=None,
@@ -182,7 +182,7 @@ class State:
             base_url=None,
             context_length=DEFAULT_WINDOW,
             engine=None,
-            store=self.store,
+            store=":memory:",
             config=self.config,
             system=None,
             dialect="openai",
