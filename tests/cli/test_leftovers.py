@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -52,6 +53,15 @@ def test_settings_of_agents(dead: str, tmp_path: Path, monkeypatch: pytest.Monke
         f"leads opencode to {dead}",
         f"leads aider to {dead}",
     ]
+
+
+def test_who_looks_is_none_itself(dead: str, tmp_path: Path) -> None:
+    for number in (os.getpid(), os.getpid() + 1):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "environ").write_bytes(f"LEPORELLO_WRAP={dead}\0".encode())
+        (tmp_path / str(number) / "comm").write_text("sh\n")
+    found = [one.subject for one in leftovers({"HOME": str(tmp_path)}, tmp_path)]
+    assert found == [f"process {os.getpid() + 1}"]
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells")

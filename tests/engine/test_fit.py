@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+import gc
+import inspect
+from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 from leporello.engine import call_fitting, fitting
+
+if TYPE_CHECKING:
+    import pytest
 
 
 def compress_of_the_documentation(
@@ -46,3 +52,45 @@ def test_bound_methods_and_classes_fit() -> None:
             self.context_length = context_length
 
     assert call_fitting(Engine, context_length=5, config={}).context_length == 5
+
+
+def test_a_signature_is_read_once_for_all_engines_of_a_class(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Engine:
+        def update_model(self, model: str) -> str:
+            return model
+
+    class Other:
+        def update_model(self, provider: str) -> str:
+            return provider
+
+    read: list[Any] = []
+    signature = inspect.signature
+
+    def noticed(function: Any) -> inspect.Signature:
+        read.append(function)
+        return signature(function)
+
+    monkeypatch.setattr(inspect, "signature", noticed)
+    offer = {"model": "m", "provider": "p"}
+    assert [call_fitting(Engine().update_model, **offer) for _ in range(3)] == ["m"] * 3
+    assert call_fitting(Other().update_model, **offer) == "p"
+    assert read == [Engine.update_model, Other.update_model]
+
+
+def test_what_cannot_be_remembered_is_read_again() -> None:
+    class Unhashable:
+        __hash__ = None  # type: ignore[assignment]
+
+        def __call__(self, force: bool) -> None: ...
+
+    assert fitting(Unhashable(), **OFFER) == {"force": True}
+
+
+def test_what_was_called_is_not_kept() -> None:
+    def handler(force: bool) -> None: ...
+
+    fitting(handler, **OFFER)
+    gone = ref(handler)
+    del handler
+    gc.collect()
+    assert gone() is None

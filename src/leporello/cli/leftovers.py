@@ -57,9 +57,11 @@ def _is_dead(address: str) -> bool:
 
 
 def _wrapped(processes: Path) -> Iterator[tuple[int, str, str]]:
-    """Yield the processes of this user that `wrap` has started, with their gateways; where the system tells."""
+    """Yield the other processes of this user that `wrap` has started, with their gateways; where the system tells."""
     mark = f"{MARK}=".encode()
     for folder in sorted(processes.glob("[0-9]*")):
+        if folder.name == str(os.getpid()):
+            continue
         try:
             entries = (folder / "environ").read_bytes().split(b"\0")
             name = (folder / "comm").read_text(encoding="utf-8", errors="replace").strip()

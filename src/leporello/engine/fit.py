@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import difflib
 import inspect
+from contextlib import suppress
 from functools import wraps
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, ParamSpec, TypeVar
+from weakref import WeakKeyDictionary
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_ACCEPTED: Final[WeakKeyDictionary[Callable[..., Any], frozenset[str] | None]] = WeakKeyDictionary()
 
 
 def fitting(function: Callable[..., Any], /, **offered: Any) -> dict[str, Any]:
@@ -19,14 +22,29 @@ def fitting(function: Callable[..., Any], /, **offered: Any) -> dict[str, Any]:
 
     A callable whose signature cannot be read (some builtins) gets none.
     """
+    accepted = _accepted(getattr(function, "__func__", function))  # a bound method is another object each time
+    return offered if accepted is None else {name: value for name, value in offered.items() if name in accepted}
+
+
+def _accepted(function: Callable[..., Any]) -> frozenset[str] | None:
+    """Return the names of the keyword arguments that `function` accepts, None if it accepts any; read once."""
+    try:
+        return _ACCEPTED[function]
+    except (KeyError, TypeError):  # it was not read yet, or cannot be remembered
+        accepted = _read(function)
+    with suppress(TypeError):
+        _ACCEPTED[function] = accepted
+    return accepted
+
+
+def _read(function: Callable[..., Any]) -> frozenset[str] | None:
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return {}
+        return frozenset()
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
-        return offered
-    accepted = {p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
-    return {name: value for name, value in offered.items() if name in accepted}
+        return None
+    return frozenset(p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY))
 
 
 def call_fitting(function: Callable[..., T], /, *args: Any, **offered: Any) -> T:

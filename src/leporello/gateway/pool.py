@@ -131,9 +131,11 @@ class Pool(Generic[K, HeldT]):
 
     def _shares_beyond(self, more: int) -> Counter[str]:
         """Return the share of each owner in what exceeds its limit, sessions or bytes; empty if neither does."""
-        if len(self._held) + more > self._most_open:
-            return Counter(one.owner for one in self._held.values())
-        held: Counter[str] = Counter()
-        for one in self._held.values():
-            held[one.owner] += one.weight
-        return held if held.total() > self._most_bytes else Counter()
+        sessions = self._held.values()
+        if len(sessions) + more > self._most_open:
+            return Counter(one.owner for one in sessions)
+        shares: Counter[str] = Counter()
+        if sum(one.weight for one in sessions) > self._most_bytes:
+            for one in sessions:
+                shares[one.owner] += one.weight
+        return shares

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cachetools import LRUCache
 
 from leporello import llm
+from leporello.config.engines import BUILT_IN, LOSSLESS
 from leporello.errors import LeporelloError
 from leporello.events import log_event
 from leporello.gateway.agents import Agents
@@ -24,8 +25,10 @@ from leporello.gateway.metrics import Metrics
 from leporello.gateway.upstream import connect
 from leporello.llm.sdk import SdkClient, wait_for_packages
 from leporello.messages.visible import one_line
+from leporello.prices import price_of
 from leporello.redact import logger
 from leporello.session.factory import open_session
+from leporello.tokens import DEFAULT_WINDOW
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     from leporello.llm import LLM, Completion
     from leporello.messages import Message
     from leporello.plugins import EngineSource
+    from leporello.session.factory import OpenedSession
     from leporello.store import Store
 
 _LOOK_SECONDS: Final = 20.0
@@ -161,12 +165,35 @@ class State:
         return ClientSession(opened, with_tools=self.settings.tools)
 
     def _warm_up(self) -> None:
-        """Load what writes summaries before the first fold needs it, for the providers that can be asked."""
+        """Load what the first request and the first fold need: one of our engines, prices, what writes summaries."""
+        price_of("any")  # loads the list
+        if self.config.context.engine in (BUILT_IN, LOSSLESS):
+            with suppress(LeporelloError):  # the first conversation tells what is wrong
+                self._unused_session().close()
         for name, upstream in self.upstreams.items():
             if upstream.is_set_up and not self._options:
                 with suppress(LeporelloError):  # the first conversation tells what is wrong
                     self._summariser(upstream, self.config.model.default or name, self.thread_limits.of(""))
         wait_for_packages()  # a request that imports meanwhile could meet half of a module
+
+    def _unused_session(self) -> OpenedSession:
+        """Open a session that nothing is said in, on a store of its own: that of the gateway may not answer yet."""
+        return open_session(
+            None,
+            model=None,
+            provider=None,
+            base_url=None,
+            context_length=DEFAULT_WINDOW,
+            engine=None,
+            store=":memory:",
+            config=self.config,
+            system=None,
+            dialect="openai",
+            owner="",
+            platform="gateway",
+            on_event=self._on_event,
+            **(self._options or {"llm": None}),
+        )
 
     def _summariser(self, upstream: Upstream, model: str, threads: ThreadLimit) -> LLM | None:
         """Return the model for summaries: as configured, else of the conversation's provider, with the gateway's key.

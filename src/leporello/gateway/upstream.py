@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import ChainMap
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -107,10 +108,10 @@ class Upstream:
         known = route_of(model, "anthropic" if self.name == "anthropic" else "", self.base_url)
         return "" if known == "custom" else known
 
-    def environment(self) -> dict[str, str]:
+    def environment(self) -> Mapping[str, str]:
         """Return the environment with the key for this provider in its usual variable."""
         key = self._key()
-        return {**os.environ, VARIABLES[self.name]: key} if key else dict(os.environ)
+        return ChainMap({VARIABLES[self.name]: key} if key else {}, os.environ)
 
     def _key(self) -> str:
         return os.environ.get(self._variable, "").strip() if self._variable else ""

@@ -42,6 +42,7 @@ class OpenAIClient(SdkClient):
 
     def _load(self) -> tuple[Any, Any]:
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+        from openai.resources.chat import AsyncCompletions  # noqa: F401 - the client would load it with the first call
 
         return AsyncOpenAI, DefaultAsyncHttpxClient
 

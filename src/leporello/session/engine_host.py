@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from leporello.config.engines import BUILT_IN
-from leporello.engine import CompactionReport, ContextEngine, ForeignCall, call_fitting, fitting
+from leporello.engine import CompactionReport, ContextEngine, ForeignCall, call_fitting
 from leporello.errors import EngineError
 from leporello.messages import copied, copied_as_text
 from leporello.plugins import dispatch, merge_tools, route_llm
@@ -69,7 +69,6 @@ class EngineHost:
     copy: Callable[[Message], Message] = field(init=False)
     """Copies messages for the engine; a third party's may not know lists of parts."""
     _built_in: ContextEngine | None = None
-    _taken: dict[tuple[str, ...], frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.copy = copied_as_text if self.is_foreign else copied
@@ -202,23 +201,13 @@ class EngineHost:
             return None
         if not type(self.engine).__module__.startswith(OWN_MODULES):
             with self._named_errors(method):
-                return function(*args, **self._fitting(method, function, offered))
+                return call_fitting(function, *args, **offered)
         try:
             return function(*args, **offered)
         except (Exception, SystemExit) as error:
             if not ForeignCall().blames(error):
                 raise
             raise _failed(f"engine '{self.name}' failed in {method}()", error) from error
-
-    def _fitting(self, method: str, function: Callable[..., Any], offered: dict[str, Any]) -> dict[str, Any]:
-        """Return the keyword arguments that a method takes; its signature is read once."""
-        if not offered:
-            return offered
-        key = (method, *offered)
-        if key not in self._taken:
-            self._taken[key] = frozenset(fitting(function, **offered))
-        taken = self._taken[key]
-        return offered if len(taken) == len(offered) else {name: offered[name] for name in taken}
 
     @contextmanager
     def _named_errors(self, method: str, engine: str = "") -> Iterator[None]:

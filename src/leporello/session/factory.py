@@ -91,7 +91,6 @@ class OpenedSession:
             engine=engine,
             built_in=_built_in(self.config, self.source, engine, before.route),
             _built_in=None,
-            _taken={},
         )
         branch = Branch(before.branch.store, before.id, before.branch.owner, number, parent=before.branch.number)
         return OpenedSession(
