@@ -100,6 +100,11 @@ class AsyncSession:
         return self._session.id
 
     @property
+    def owner(self) -> str:
+        """Whose conversation it is."""
+        return self._session.owner
+
+    @property
     def engine(self) -> ContextEngine:
         """The engine of this conversation; call it only through the session, it belongs to the session's thread."""
         return self._session.engine
@@ -207,6 +212,11 @@ class AsyncSession:
         """Return a session on a new branch, with a thread of its own; see `Session.fork`."""
         opened = await self._run(self._session._open_fork, before, head=head)  # noqa: SLF001 - the same package
         return await self._in_a_thread(partial(Session._begun, opened, self.engine))  # noqa: SLF001 - the same
+
+    async def open_branch(self, number: int) -> AsyncSession:
+        """Return a session on another branch, with a thread of its own; see `Session.open_branch`."""
+        opened = await self._run(self._session._on_branch, number)  # noqa: SLF001 - the same package
+        return await self._in_a_thread(partial(Session._begun, opened))  # noqa: SLF001 - the same
 
     async def branches(self) -> list[BranchInfo]:
         """List the branches of the conversation in the order in which they were made."""
