@@ -93,7 +93,7 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     } | SETTINGS
     with ModelServer(then=model, window=WINDOW) as server:
         arguments: list[str | Path] = [python, program, server.openai_url, folder / "store.db", str(TURNS)]
-        done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=500, check=False)
+        done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=1_500, check=False)
         requests = server.requests
     assert done.returncode == 0, done.stderr[-3_000:]
     return Seen(name=name, told=json.loads(done.stdout.splitlines()[-1]), requests=requests, read=model.read)
