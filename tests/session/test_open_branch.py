@@ -60,7 +60,7 @@ def test_it_can_be_opened_with_asyncio(tmp_path: Path) -> None:
             say(second, "Two.")
 
     async def window() -> list[Any]:
-        at = {"store": tmp_path / "b.db", "config": {}, "llm": None, "owner": "ada"}
+        at: dict[str, Any] = {"store": tmp_path / "b.db", "config": {}, "llm": None, "owner": "ada"}
         async with (
             await AsyncSession.open("harbour", model="m", context_length=8_000, **at) as session,
             await session.open_branch(1) as other,
