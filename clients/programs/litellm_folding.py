@@ -52,12 +52,12 @@ async def say(folding, said, text, *, stream=False):
         if not message.tool_calls:
             return message.content
         for call in message.tool_calls:
-            content = folding.answer("harbour", call.id) or read_log(**json.loads(call.function.arguments))
+            content = folding.answer("harbour", call) or read_log(**json.loads(call.function.arguments))
             said.append({"role": "tool", "tool_call_id": call.id, "content": content})
 
 
 async def main():
-    """Read the logs, ask, and ask again after a restart."""
+    """Read the logs, ask, and ask again after a restart, streamed."""
     said = [{"role": "system", "content": "You look after a harbour."}]
     first = FoldingCallback(opened)
     await say(first, said, f"Read the logs 1 to {TURNS}.")
@@ -65,7 +65,7 @@ async def main():
     usage = first.session("harbour").usage()
     first.close()
     second = FoldingCallback(opened)
-    answers.append(await say(second, said, QUESTION))
+    answers.append(await say(second, said, QUESTION, stream=True))
     seen = {
         "kept": len(said) - 1,
         "answers": answers,

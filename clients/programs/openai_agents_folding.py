@@ -52,7 +52,7 @@ async def main():
     await say(first, kept, f"Read the logs 1 to {TURNS}.")
     answers = [await say(first, kept, QUESTION)]
     usage = first.session.usage()
-    first.session.close()
+    first.close()
     second = opened()
     answers.append(await say(second, kept, QUESTION))
     seen = {
@@ -62,7 +62,7 @@ async def main():
         "cost": usage.conversation.cost_usd,
         "branches": len(second.session.branches()),
     }
-    second.session.close()
+    second.close()
     print(json.dumps(seen))
 
 

@@ -50,7 +50,7 @@ class Model:
         self.read = 0
 
     def __call__(self, request: ReceivedRequest) -> Step:
-        newest = next(text_of(one) for one in reversed(request.messages) if one["role"] == "user")
+        newest = instruction(request)
         last = request.messages[-1]
         if newest == QUESTION:
             if last["role"] == "tool":
@@ -62,6 +62,11 @@ class Model:
             return Step(text="Done.")
         self.read += 1
         return Step(tool_calls=[Use(name=offered(request, "read_log"), arguments={"number": self.read})])
+
+
+def instruction(request: ReceivedRequest) -> str:
+    """Return what the user said last; an agent may have notes of its own behind it."""
+    return next(text_of(one) for one in reversed(request.messages) if one["role"] == "user")
 
 
 def offered(request: ReceivedRequest, name: str) -> str:
@@ -93,7 +98,7 @@ def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     } | SETTINGS
     with ModelServer(then=model, window=WINDOW) as server:
         arguments: list[str | Path] = [python, program, server.openai_url, folder / "store.db", str(TURNS)]
-        done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=500, check=False)
+        done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=1_500, check=False)
         requests = server.requests
     assert done.returncode == 0, done.stderr[-3_000:]
     return Seen(name=name, told=json.loads(done.stdout.splitlines()[-1]), requests=requests, read=model.read)
@@ -133,15 +138,14 @@ def test_the_frameworks_own_history_stays_whole(seen: Seen) -> None:
 
 def test_an_early_value_is_found_again_also_after_a_restart(seen: Seen) -> None:
     assert seen.told["answers"] == [f"It hangs {PLACE}."] * 2
-    asked = next(one for one in seen.requests if text_of(one.messages[-1]) == QUESTION)
+    asked = next(one for one in seen.requests if instruction(one) == QUESTION)
     assert PLACE not in json.dumps(asked.messages), "it was folded"
     assert seen.told["branches"] == 1, "the restarted agent goes on in the same conversation"
 
 
 def test_the_last_instruction_is_in_every_request_as_it_was_said(seen: Seen) -> None:
     said = {f"Read the logs 1 to {TURNS}.", QUESTION}
-    last = [next(text_of(one) for one in reversed(sent.messages) if one["role"] == "user") for sent in seen.requests]
-    assert set(last) == said
+    assert set(map(instruction, seen.requests)) == said
 
 
 def test_the_types_are_known_where_the_framework_is_installed(seen: Seen, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from tests.fixtures.foreign import START, HermesState, hermes_lcm, lossless_claw
 
 from leporello.messages import violations
 from leporello.store import open_store
+from leporello.transcripts import Skipped, database
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -232,6 +233,49 @@ def test_a_database_that_is_none_is_one_line(leporello: Leporello, tmp_path: Pat
     (tmp_path / "cut.db").write_bytes(b"SQLite format 3\x00" + b"\x00" * 50)
     done = leporello("import", tmp_path / "cut.db", "--store", tmp_path / "s.db")
     assert (done.code, done.err.count("\n"), "cannot be read" in done.err) == (2, 1, True)
+
+
+def test_a_database_is_read_while_its_program_writes_to_it(leporello: Leporello, tmp_path: Path) -> None:
+    hermes_lcm(tmp_path / "a.db", {"s1": tool_turns("one", 2)})
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+        row = "INSERT INTO messages (session_id, role, content, timestamp) VALUES ('s1', 'user', ?, 1)"
+        db.execute(row, ("What was said last.",))
+        db.execute("BEGIN IMMEDIATE")
+        db.execute(row, ("Half a sentence",))
+        assert leporello("import", tmp_path / "a.db", "--store", tmp_path / "s.db").code == 0
+    assert [one["content"] for one in stored(tmp_path / "s.db", "s1")][8:] == ["What was said last."]
+
+
+@pytest.mark.slow
+def test_one_that_is_locked_is_not_read_half(leporello: Leporello, tmp_path: Path) -> None:
+    hermes_lcm(tmp_path / "a.db", {"s1": tool_turns("one", 2)})
+    with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as db:
+        db.execute("BEGIN EXCLUSIVE")
+        done = leporello("import", tmp_path / "a.db", "--store", tmp_path / "s.db")
+        assert (done.code, "database is locked" in done.err) == (2, True)
+    assert leporello("import", tmp_path / "a.db", "--store", tmp_path / "s.db").code == 0
+
+
+def test_what_cannot_be_read_of_the_newest_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A write-ahead log in a folder that is read-only, where SQLite cannot open it."""
+    hermes_lcm(tmp_path / "a.db", {"s1": tool_turns("one", 2)})
+    began = database._began
+
+    def read_only(address: str) -> sqlite3.Connection:
+        if "immutable" in address:
+            return began(address)
+        error = sqlite3.OperationalError("unable to open database file")
+        error.sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+        raise error
+
+    monkeypatch.setattr(database, "_began", read_only)
+    told: list[Skipped] = []
+    assert [len(one.messages) for one in database.read(tmp_path / "a.db", told.append)] == [8]
+    assert told == [], "without a log everything was read"
+    (tmp_path / "a.db-wal").write_bytes(b"newer")
+    assert [len(one.messages) for one in database.read(tmp_path / "a.db", told.append)] == [8]
+    assert ["what is newest was not read" in one.reason for one in told] == [True]
 
 
 def test_a_log_of_claude_code_comes_in_with_its_subagents(leporello: Leporello, tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ Make = Callable[..., LCMEngine]
 GOOD = "## Goal\nFix the build.\n\n## Progress\n### Done\n- Read src/app.py."
 LONG = GOOD + "".join(f"\n- Read src/part_{n}.py and put its value {n * 37} in order." for n in range(12))
 ASK: Message = {"role": "user", "content": "And what is next?"}
+ANSWERED: list[Message] = [{"role": "assistant", "content": "Next."}, ASK]
 
 
 def request(engine: LCMEngine, messages: list[Message]) -> bool:
@@ -201,6 +202,41 @@ def test_what_is_paid_in_the_background_is_in_the_report_of_the_fold(
     assert each is not None
     assert engine.last_compaction.cost_usd == pytest.approx(each * paid)
     assert json.loads(engine.handle_tool_call("lcm_status", {}))["cost_usd"] == pytest.approx(each * paid)
+
+
+def test_prepared_leaves_are_written_again_when_somebody_names_a_focus(
+    make_engine: Make, work: Work, background: ManualExecutor
+) -> None:
+    llm = ScriptedLLM(GOOD, context_length=64_000)
+    engine = make_engine(llm=llm)
+    messages = grow(engine, work, 0.9)
+    request(engine, messages)
+    background.run()
+    leaves = prepared(engine)
+    assert leaves >= 2
+    without = len(llm.prompts)
+    engine.compress([*messages, *ANSWERED], focus_topic="the lamps of the quay")
+    asked = llm.prompts[without:]
+    assert len(asked) >= leaves
+    assert all("the lamps of the quay" in prompt for prompt in asked)
+    assert verify(engine.store, "s") == []
+    assert not prepared(engine), "the ones without the focus are given up"
+
+
+def test_a_prepared_leaf_stays_where_the_limits_allow_no_other(
+    make_engine: Make, work: Work, background: ManualExecutor
+) -> None:
+    llm = ScriptedLLM(GOOD, context_length=64_000)
+    engine = make_engine(llm=llm, config={"max_calls": 1})
+    messages = grow(engine, work, 0.9)
+    request(engine, messages)
+    background.run()
+    [ready] = engine.store.prepared_nodes("s")
+    calls = len(llm.prompts)
+    engine.compress([*messages, *ANSWERED], focus_topic="the lamps of the quay")
+    assert len(llm.prompts) == calls + 1
+    assert ready.id in {node.id for node in engine.branch.nodes(engine.branch.window())}
+    assert verify(engine.store, "s") == []
 
 
 def test_a_model_that_is_away_is_tried_again_and_comes_back(

@@ -214,6 +214,30 @@ def test_without_mending_most_plain_engines_never_fold(kind: str, monkeypatch: p
     assert statuses - {"folded"}
 
 
+class Emptied(ContextEngine):
+    """Returns what it was given, and writes "" where an assistant said nothing beside its calls."""
+
+    name = "emptied"
+
+    def update_from_response(self, usage: dict[str, Any]) -> None:
+        pass
+
+    def should_compress(self, prompt_tokens: int | None = None) -> bool:
+        return True
+
+    def compress(self, messages: list[Message], current_tokens: int | None = None, **_: Any) -> list[Message]:
+        return [{**one, "content": one.get("content") or ""} for one in messages]
+
+
+@pytest.mark.parametrize("dialect", ["openai", "anthropic"])
+def test_an_engine_that_only_writes_nothing_in_another_way_changed_nothing(dialect: Dialect) -> None:
+    """A refusal would count, and after three of them the built-in engine would fold."""
+    work = Work(WINDOWS[0])
+    work.play(Emptied(), dialect)
+    finished = [event for event in work.told if isinstance(event, CompactionFinished)]
+    assert {event.status for event in finished[:3]} == {"unchanged"}
+
+
 def test_an_engine_that_knows_no_parts_fails_when_it_is_handed_some(monkeypatch: pytest.MonkeyPatch) -> None:
     """The planted defect of `TextsOnly`: copies as they stand."""
     monkeypatch.setattr(engine_host, "copied_as_text", copied)

@@ -51,53 +51,60 @@ class FoldingMiddleware(AgentMiddleware):  # type: ignore[misc] # LangChain is n
 
     def wrap_model_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Send the folded messages; once more if they are still too long for the provider."""
+        by = object()
         try:
-            response = handler(self._folded(request))
+            response = handler(self._folded(request, by))
         except Exception as error:
-            if not self._here().session.recover(error):
+            if not self._here().recover(error, by=by):
                 raise
-            response = handler(self._folded(request))
-        self._record(response)
+            response = handler(self._folded(request, by))
+        self._record(response, by)
         return response
 
     async def awrap_model_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """Do the same, with the work of the session in a thread beside the loop."""
+        by = object()
         try:
-            response = await handler(await asyncio.to_thread(self._folded, request))
+            response = await handler(await asyncio.to_thread(self._folded, request, by))
         except Exception as error:
-            if not await asyncio.to_thread(self._here().session.recover, error):
+            if not await asyncio.to_thread(self._here().recover, error, by=by):
                 raise
-            response = await handler(await asyncio.to_thread(self._folded, request))
-        await asyncio.to_thread(self._record, response)
+            response = await handler(await asyncio.to_thread(self._folded, request, by))
+        await asyncio.to_thread(self._record, response, by)
         return response
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         """Return the engine's answer to a call of its own tools."""
-        return self._answered(request) or handler(request)
+        answer = self._answered(request)
+        return handler(request) if answer is None else answer
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
         """Do the same."""
-        return self._answered(request) or await handler(request)
+        answer = await asyncio.to_thread(self._answered, request)
+        return await handler(request) if answer is None else answer
 
-    def _folded(self, request: Any) -> Any:
+    def _folded(self, request: Any, by: object) -> Any:
         here = self._here()
         system = "" if request.system_message is None else request.system_message.text
         tools = [convert_to_openai_tool(tool) for tool in request.tools if tool not in self.tools]
-        sent = here.request(_openai(request.messages), tools, system)
+        sent = here.request(_openai(request.messages), tools, system, by=by)
         messages = [
             convert_to_messages([message])[0] if place is None else request.messages[place] for message, place in sent
         ]
         return request.override(messages=messages)
 
-    def _record(self, response: Any) -> None:
+    def _record(self, response: Any, by: object) -> None:
         results = [response] if isinstance(response, AIMessage) else response.result
         answer = next(message for message in results if isinstance(message, AIMessage))
-        self._here().record(_openai([answer])[0], _usage(answer.usage_metadata))
+        self._here().record(_openai([answer])[0], _usage(answer.usage_metadata), by=by)
 
     def _answered(self, request: Any) -> Any:
+        """Return the engine's answer to a call; None if it is a call of another tool."""
         call = request.tool_call
-        answer = self._here().answers.get(call["id"])
-        return None if answer is None else ToolMessage(answer, tool_call_id=call["id"], name=call["name"])
+        if call["name"] not in {tool.name for tool in self.tools}:
+            return None
+        answer = self._here().answer(call["id"], call["name"], call["args"])
+        return ToolMessage(answer, tool_call_id=call["id"], name=call["name"])
 
     def _here(self) -> HistorySession:
         """Return the session of the thread that is running."""

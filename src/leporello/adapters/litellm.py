@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from leporello.messages import Message
     from leporello.session import Session
 
+_ID = "litellm_call_id"
 _CHAT = ("acompletion", "completion")
 
 
@@ -52,9 +53,12 @@ class FoldingCallback(CustomLogger):  # type: ignore[misc] # LiteLLM is not inst
         """Close the sessions."""
         self._conversations.close()
 
-    def answer(self, conversation: str, call_id: str) -> str | None:
+    def answer(self, conversation: str, call: Any) -> str | None:
         """Return the engine's answer to a call of one of its tools; None if it is a call of another tool."""
-        return self._conversations[conversation].answers.get(call_id)
+        name = call.function.name
+        if name not in {tool["function"]["name"] for tool in self.tools}:
+            return None
+        return self._conversations[conversation].answer(call.id, name, call.function.arguments)
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Send the folded messages."""
@@ -66,12 +70,13 @@ class FoldingCallback(CustomLogger):  # type: ignore[misc] # LiteLLM is not inst
     async def async_post_call_success_deployment_hook(
         self, request_data: dict[str, Any], response: Any, call_type: Any
     ) -> None:
-        """Record the answer; one that is streamed is taken from the next request instead."""
-        history = self._history(request_data, call_type)
-        choices = getattr(response, "choices", None)
-        if history is None or not choices:
-            return
-        await asyncio.to_thread(history.record, _openai(choices[0].message), _usage(getattr(response, "usage", None)))
+        """Record an answer that came as a whole."""
+        await self._record(self._history(request_data, call_type), response, request_data.get(_ID))
+
+    async def async_log_success_event(self, kwargs: dict[str, Any], response_obj: Any, *_: Any) -> None:
+        """Record an answer that was streamed, when it is complete."""
+        named = {**kwargs, "metadata": (kwargs.get("litellm_params") or {}).get("metadata")}
+        await self._record(self._history(named, kwargs.get("call_type")), response_obj, kwargs.get(_ID))
 
     async def async_post_call_failure_deployment_hook(
         self, request_data: Any, exception: Exception, call_type: Any, **_: Any
@@ -79,7 +84,13 @@ class FoldingCallback(CustomLogger):  # type: ignore[misc] # LiteLLM is not inst
         """Fold after the provider found a request too long, so that the same one can be sent again."""
         history = self._history(request_data, call_type)
         if history is not None:
-            await asyncio.to_thread(history.session.recover, exception)
+            await asyncio.to_thread(history.recover, exception, by=request_data.get(_ID))
+
+    async def _record(self, history: HistorySession | None, response: Any, by: Any) -> None:
+        choices = getattr(response, "choices", None)
+        if history is not None and history.waits(by) and choices and hasattr(choices[0], "message"):
+            usage = _usage(getattr(response, "usage", None))
+            await asyncio.to_thread(history.record, _openai(choices[0].message), usage, by=by)
 
     def _history(self, kwargs: Any, call_type: Any) -> HistorySession | None:
         name = kwargs.get("litellm_session_id") or (kwargs.get("metadata") or {}).get("session_id")
@@ -92,7 +103,7 @@ class FoldingCallback(CustomLogger):  # type: ignore[misc] # LiteLLM is not inst
         head = len(list(takewhile(is_system, messages)))
         system = "\n\n".join(map(text_of, messages[:head]))
         tools = [tool for tool in kwargs.get("tools") or () if tool not in self.tools]
-        sent = history.request(messages[head:], tools, system)
+        sent = history.request(messages[head:], tools, system, by=kwargs.get(_ID))
         return given[:head] + [message if place is None else given[head + place] for message, place in sent]
 
 

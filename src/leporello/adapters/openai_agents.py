@@ -39,17 +39,21 @@ class Folding:
     async def fold(self, data: CallModelData[Any]) -> ModelInputData:
         """Return the folded input, for `RunConfig(call_model_input_filter=...)`."""
         given = data.model_data
-        items = await asyncio.to_thread(self._folded, given.input, given.instructions or "")
+        items = await asyncio.to_thread(self._folded, given.input, given.instructions or "", id(data.agent))
         return ModelInputData(input=items, instructions=given.instructions)
 
-    def _folded(self, items: list[Any], instructions: str) -> list[Any]:
+    def close(self) -> None:
+        """Close the session, and those of its branches."""
+        self._history.close()
+
+    def _folded(self, items: list[Any], instructions: str, agent: int) -> list[Any]:
         messages = messages_of(items)
-        sent = self._history.request(messages, [], instructions)
+        sent = self._history.request(messages, [], instructions, by=agent)
         return items_of([message if place is None else messages[place] for message, place in sent])
 
     def _recall_tool(self, schema: dict[str, Any]) -> FunctionTool:
-        async def answered(context: Any, _arguments: str) -> str:
-            return self._history.answers[context.tool_call_id]
+        async def answered(context: Any, arguments: str) -> str:
+            return await asyncio.to_thread(self._history.answer, context.tool_call_id, schema["name"], arguments)
 
         return FunctionTool(
             name=schema["name"],
@@ -70,7 +74,7 @@ class _Hooks(RunHooks):  # type: ignore[misc] # the SDK is not installed where t
         """Record an answer as the next input will hold it."""
         answer: list[Message] = messages_of(response.to_input_items())
         if answer:
-            await asyncio.to_thread(self._history.record, answer[-1], _usage(response.usage))
+            await asyncio.to_thread(self._history.record, answer[-1], _usage(response.usage), by=id(agent))
 
 
 def _usage(usage: Any) -> dict[str, Any] | None:

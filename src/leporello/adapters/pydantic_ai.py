@@ -76,7 +76,7 @@ class FoldingCapability(AbstractCapability):  # type: ignore[misc] # Pydantic AI
     async def prepare_model_request(self, ctx: Any, request_context: Any) -> Any:
         """Send the folded messages."""
         history = self._conversations[ctx.conversation_id]
-        messages = await asyncio.to_thread(self._folded, history, request_context)
+        messages = await asyncio.to_thread(self._folded, history, request_context, ctx.run_id)
         return replace(request_context, messages=messages)
 
     async def after_model_request(self, ctx: Any, *, request_context: Any, response: Any) -> Any:
@@ -84,29 +84,30 @@ class FoldingCapability(AbstractCapability):  # type: ignore[misc] # Pydantic AI
         history = self._conversations[ctx.conversation_id]
         used = response.usage
         usage = usage_of(used.input_tokens, used.output_tokens, used.cache_read_tokens, used.cache_write_tokens)
-        await asyncio.to_thread(history.record, _answer(response), usage)
+        await asyncio.to_thread(history.record, _answer(response), usage, by=ctx.run_id)
         return response
 
     async def on_model_request_error(self, ctx: Any, *, request_context: Any, error: Exception) -> NoReturn:
         """Let the request be folded and sent again if it was too long for the provider."""
-        session = self._conversations[ctx.conversation_id].session
-        if await asyncio.to_thread(session.recover, error.__cause__ or error):
+        history = self._conversations[ctx.conversation_id]
+        if await asyncio.to_thread(history.recover, error.__cause__ or error, by=ctx.run_id):
             raise RetryModelRequest from error
         raise error
 
-    def _folded(self, history: HistorySession, request: Any) -> list[Any]:
+    def _folded(self, history: HistorySession, request: Any, run: str) -> list[Any]:
         given = [(place, message) for place, message in _messages(request.messages) if message]
         told = request.model_request_parameters
         instructions = [part.content for part in told.instruction_parts or ()]
         system = "\n\n".join([*(part.content for part in _system(request.messages)), *instructions])
         own = {tool.name for tool in self._tools}
         tools = [_openai_tool(tool) for tool in told.function_tools if tool.name not in own]
-        sent = history.request([message for _, message in given], tools, system)
+        sent = history.request([message for _, message in given], tools, system, by=run)
         return _rebuilt(request.messages, [(message, None if at is None else given[at][0]) for message, at in sent])
 
     def _recall_tool(self, schema: dict[str, Any]) -> Any:
-        async def answered(ctx: Any, **_: Any) -> str:
-            return self._conversations[ctx.conversation_id].answers[ctx.tool_call_id]
+        async def answered(ctx: Any, **arguments: Any) -> str:
+            history = self._conversations[ctx.conversation_id]
+            return await asyncio.to_thread(history.answer, ctx.tool_call_id, schema["name"], arguments)
 
         return Tool.from_schema(answered, schema["name"], schema["description"], schema["parameters"], takes_ctx=True)
 

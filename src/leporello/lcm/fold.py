@@ -1,7 +1,8 @@
 """One fold: turns messages into leaves, and leaves into condensed nodes.
 
 Prepared leaves are used first; leaves for the other messages are written now. Nodes that had to be written without the
-model are written again. Then neighbours are condensed until all blocks fit into their share.
+model are written again, and prepared leaves if there is a focus now. Then neighbours are condensed until all blocks fit
+into their share.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Fold:
         self._writer = writer
         self._prepared = [node for node in prepared if "replaces" not in node.meta]
         self._better = [node for node in prepared if "replaces" in node.meta]
+        self._unfocused: set[str] = set()  # prepared leaves that were written before a focus was named
         self.nodes: list[Node] = list(nodes)
         self.used: set[str] = set()
 
@@ -88,6 +90,8 @@ class Fold:
         ready = self.usable(messages)
         covered = Coverage(ready)
         rest = [stored for stored in messages if stored.seq not in covered]
+        if self._writer.has_focus:
+            self._unfocused.update(node.id for node in ready)
         self._use([*ready, *self._stored(self._writer.leaves(pack(rest, leaf_tokens)))])
 
     def improve(self) -> None:
@@ -100,7 +104,7 @@ class Fold:
                 self._use([node])
 
     def remake(self) -> None:
-        """Write nodes again that were written without the model, as far as the limits allow.
+        """Write nodes again that were written without the model or without the focus, as far as the limits allow.
 
         Leaves come first, the newest before older ones, from the originals; then condensed nodes, from what is below.
         """
@@ -108,7 +112,8 @@ class Fold:
             if not self._writer.may_ask:
                 break
             present = {known.id: known for known in self.nodes}
-            if not node.meta.get(REMAKE) or node.id in self.used or not present.keys() >= {node.id, *node.children}:
+            poor = node.meta.get(REMAKE) and node.id not in self.used
+            if not (poor or node.id in self._unfocused) or not present.keys() >= {node.id, *node.children}:
                 continue
             better = written_again(self._branch, self._writer, node, [present[child] for child in node.children])
             if better.made_by == "model":

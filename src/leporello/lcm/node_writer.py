@@ -101,6 +101,11 @@ class NodeWriter:
         self._memory = redact(memory)
 
     @property
+    def has_focus(self) -> bool:
+        """Whether a topic was named that is to be kept in most detail."""
+        return bool(self._focus)
+
+    @property
     def may_ask(self) -> bool:
         """Whether there is a model to ask, within the limits, that has not failed."""
         has_model = self.use_model and self._summariser.llm is not None

@@ -150,6 +150,11 @@ class AsyncSession(SessionProperties):
         opened = await self._run(self._session._open_fork, before, head=head)  # noqa: SLF001 - the same package
         return await self._in_a_thread(partial(Session._begun, opened, self.engine))  # noqa: SLF001 - the same
 
+    async def open_branch(self, number: int) -> AsyncSession:
+        """Return a session on another branch, with a thread of its own; see `Session.open_branch`."""
+        opened = await self._run(self._session._on_branch, number)  # noqa: SLF001 - the same package
+        return await self._in_a_thread(partial(Session._begun, opened))  # noqa: SLF001 - the same
+
     async def branches(self) -> list[BranchInfo]:
         """List the branches of the conversation in the order in which they were made."""
         return await self._run(self._session.branches)

@@ -82,8 +82,8 @@ class OpenedSession:
             raise SessionError("a session whose engine was handed over cannot be forked: name the engine instead.")
         return self.source
 
-    def on_branch(self, number: int) -> OpenedSession:
-        """Open another branch with the same store and an engine of its own."""
+    def on_branch(self, number: int, *, parent: int | None) -> OpenedSession:
+        """Open another branch with the same store and an engine of its own; `parent` if it was forked just now."""
         engine, notice = _engine(None, self.forkable())
         before = self.conversation
         host = replace(
@@ -92,7 +92,7 @@ class OpenedSession:
             built_in=_built_in(self.config, self.source, engine, before.route),
             _built_in=None,
         )
-        branch = Branch(before.branch.store, before.id, before.branch.owner, number, parent=before.branch.number)
+        branch = Branch(before.branch.store, before.id, before.branch.owner, number, parent=parent)
         return OpenedSession(
             config=self.config,
             conversation=self._like(branch, host),

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from leporello.messages import call_ids_of, fingerprint, group_start, is_system, repair, role_of, text_of, violations
+from leporello.messages import (
+    call_ids_of,
+    copied_as_text,
+    fingerprint,
+    group_start,
+    is_system,
+    repair,
+    role_of,
+    text_of,
+    violations,
+)
 from leporello.messages.codes import DIALECTS, RULES
 from leporello.session.calls import key_of_calls
 from leporello.summary.placement import place
@@ -80,12 +90,12 @@ def matched(result: Sequence[Message], window: Window) -> list[_Entry]:
     texts: dict[str, list[int]] = {}
     keys: dict[tuple[str, ...], list[int]] = {}
     for at, message in enumerate(window.messages):
-        texts.setdefault(fingerprint(message), []).append(at)
+        texts.setdefault(_print(message), []).append(at)
         if key := key_of_calls(message):
             keys.setdefault(key, []).append(at)
     places: list[int | None] = [None] * len(result)
     used: set[int] = set()
-    prints = [fingerprint(message) for message in result]
+    prints = [_print(message) for message in result]
     _pair([texts.get(one, ()) for one in prints], places, used, len(window))
     whole = [at is not None for at in places]
     _pair([keys.get(key_of_calls(message), ()) for message in result], places, used, len(window))
@@ -98,6 +108,11 @@ def matched(result: Sequence[Message], window: Window) -> list[_Entry]:
         )
         for message, at, is_whole, one in zip(result, places, whole, prints, strict=True)
     ]
+
+
+def _print(message: Message) -> str:
+    """Return what tells a message as a third party's engine is handed it."""
+    return fingerprint(copied_as_text(message))
 
 
 def _pair(candidates: Sequence[Sequence[int]], places: list[int | None], used: set[int], end: int) -> None:

@@ -205,7 +205,8 @@ class Session(SessionProperties):
         conversation.persistence.flush(conversation.window)
         if conversation.persistence.waiting:
             raise StoreError("the conversation is not stored at the moment, so it cannot be forked.")
-        return self._opened.on_branch(self.store.fork(self.id, before=before, head=head, **conversation.branch.here))
+        number = self.store.fork(self.id, before=before, head=head, **conversation.branch.here)
+        return self._opened.on_branch(number, parent=conversation.branch.number)
 
     @classmethod
     def _begun(cls, opened: OpenedSession, parent: ContextEngine | None = None) -> Session:
@@ -216,22 +217,35 @@ class Session(SessionProperties):
             session._conversation.engine.carry_over(session.id, parent)
         return session
 
+    def open_branch(self, number: int) -> Session:
+        """Return a session on another branch of the conversation, which is resumed there from now on.
+
+        It has to be closed by itself, as a fork.
+        """
+        return self._begun(self._on_branch(number))
+
+    def _on_branch(self, number: int) -> OpenedSession:
+        """Open another branch; its engine's session is not started yet."""
+        self._opened.forkable()
+        self._break_off()
+        self.store.set_head(self.id, number, owner=self.owner)
+        return self._opened.on_branch(number, parent=None)
+
     def branches(self) -> list[BranchInfo]:
         """List the branches of the conversation in the order in which they were made."""
-        return self.store.branches(self.id, owner=self._conversation.branch.owner)
+        return self.store.branches(self.id, owner=self.owner)
 
     def pin(self, message_id: str, *, pinned: bool = True) -> None:
         """Keep a message verbatim in the window at every fold, or no longer.
 
         One that is folded comes back with the next fold. Calls of tools and their results cannot be pinned.
         """
-        owner = self._conversation.branch.owner
-        row = self.store.get([message_id], owner=owner).get(message_id)
+        row = self.store.get([message_id], owner=self.owner).get(message_id)
         if row is None or row.conversation != self.id:
             raise SessionError(f"there is no message {message_id!r} in this conversation.")
         if row.role not in ("user", "assistant") or row.message.get("tool_calls"):
             raise SessionError("only what a user or the assistant said can be pinned, not a call or its result.")
-        self.store.pin(self.id, message_id, owner=owner, pinned=pinned)
+        self.store.pin(self.id, message_id, owner=self.owner, pinned=pinned)
 
     def reset(self, session_id: str | None = None) -> str:
         """End this conversation and begin another with the same engine; returns its name."""

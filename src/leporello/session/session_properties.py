@@ -27,6 +27,11 @@ class SessionProperties:
         return self._opened.conversation.id
 
     @property
+    def owner(self) -> str:
+        """Whose conversation it is."""
+        return self._opened.conversation.branch.owner
+
+    @property
     def engine(self) -> ContextEngine:
         """The engine of this conversation."""
         return self._opened.conversation.engine.engine

@@ -9,6 +9,7 @@ from urllib.parse import quote
 
 from leporello.errors import TranscriptError
 from leporello.transcripts import hermes_lcm, hermes_state, lossless_claw
+from leporello.transcripts.model import Skipped
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"SQLite format 3\x00"
 _FORMATS = (hermes_state, hermes_lcm, lossless_claw)
+_IN_USE = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 _EXPECTED = "Known are state.db of Hermes Agent, and the databases of hermes-lcm and lossless-claw."
 
 
@@ -33,7 +35,7 @@ def is_database(path: Path) -> bool:
 def read(path: Path, on_skip: OnSkip) -> Iterator[Transcript]:
     """Yield the conversations of a database as it is at this moment, also while its program writes to it."""
     try:
-        with closing(_opened(path)) as connection:
+        with closing(_opened(path, on_skip)) as connection:
             columns = _columns(connection)
             reader = next((each for each in _FORMATS if each.knows(columns)), None)
             if reader is None:
@@ -43,13 +45,22 @@ def read(path: Path, on_skip: OnSkip) -> Iterator[Transcript]:
         raise TranscriptError(f"this database cannot be read ({error}).", file=path, hint=_EXPECTED) from error
 
 
-def _opened(path: Path) -> sqlite3.Connection:
-    """Open for reading; a database whose folder cannot be written to is read without its write-ahead log."""
+def _opened(path: Path, on_skip: OnSkip) -> sqlite3.Connection:
+    """Open for reading; a database whose folder cannot be written to is read without its write-ahead log.
+
+    One that its program is writing to at this moment is not read at all: half of what it writes could be there.
+    """
     address = f"file:{quote(str(path.resolve()))}?mode=ro"
     try:
         return _began(address)
-    except sqlite3.OperationalError:
-        return _began(f"{address}&immutable=1")
+    except sqlite3.OperationalError as error:
+        if error.sqlite_errorcode & 0xFF in _IN_USE:
+            raise
+        connection = _began(f"{address}&immutable=1")
+    log = path.with_name(f"{path.name}-wal")
+    if log.exists() and log.stat().st_size:
+        on_skip(Skipped(file=str(log), line=0, reason="this folder is read-only, so what is newest was not read"))
+    return connection
 
 
 def _began(address: str) -> sqlite3.Connection:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Final
 
 from leporello.messages import Message, text_of
@@ -38,10 +39,10 @@ def read(
     """Yield the conversations, the oldest first; a session that was begun again has several."""
     query = f"SELECT {selected(_CONVERSATION, columns['conversations'])} FROM conversations ORDER BY conversation_id"  # noqa: S608
     rows = connection.execute(query).fetchall()
-    several = {row["session_id"] for row in rows if sum(row["session_id"] == one["session_id"] for one in rows) > 1}
+    times = Counter(row["session_id"] for row in rows)
     for row in rows:
         session = str(row["session_id"])
-        name = f"{session}-{row['conversation_id']}" if row["session_id"] in several else session
+        name = f"{session}-{row['conversation_id']}" if times[row["session_id"]] > 1 else session
         messages, elsewhere = _messages(connection, columns, row["conversation_id"])
         if elsewhere:
             reason = f"{elsewhere} messages of {name} are references: what they say is in files beside the database"

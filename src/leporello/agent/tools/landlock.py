@@ -30,6 +30,7 @@ class _Rules(ctypes.Structure):
 
 class _Beneath(ctypes.Structure):
     _pack_ = 1
+    _layout_ = "ms"  # what packing means; from Python 3.14 on it has to be said
     _fields_ = (("allowed", ctypes.c_uint64), ("folder", ctypes.c_int32))
 
 
