@@ -225,7 +225,9 @@ class Emptied(ContextEngine):
     def should_compress(self, prompt_tokens: int | None = None) -> bool:
         return True
 
-    def compress(self, messages: list[Message], current_tokens: int | None = None, **_: Any) -> list[Message]:
+    def compress(
+        self, messages: list[Message], current_tokens: int | None = None, focus_topic: str | None = None
+    ) -> list[Message]:
         return [{**one, "content": one.get("content") or ""} for one in messages]
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.session.test_session_linear import MOST_GROWTH, calls_made
+from tests.fixtures.calls import MOST_GROWTH, calls_made
 
 from leporello.errors import TranscriptError
 from leporello.messages import Message, role_of, text_of, tool_calls_of, violations

@@ -29,6 +29,7 @@ from leporello.messages import Message, copied, role_of, violations
 from leporello.plugins.hermes import route_llm
 from leporello.session.acceptance import CompressResult, judge
 from leporello.session.folding import SAFETY_SHARE
+from leporello.session.result_repair import repaired_result
 from leporello.session.window import Source, Window
 from leporello.testing.conversations import conversation
 from leporello.testing.defects import broken_conversation
@@ -322,10 +323,10 @@ def check_accepted(kit: Kit) -> str:
         window = Window(Source(message=message).entry() for message in messages)
         with kit.engine() as engine:
             made = CompressResult(result=call_fitting(engine.compress, [copied(message) for message in messages]))
-        verdict = judge(made, window, "openai", room=int(SAFETY_SHARE * WINDOW))
-        refused = verdict.report.status == "refused"
-        assert not refused, f"conversation {number}: a session refuses the result: {verdict.report.reason}"
-        repaired.update(verdict.repairs)
+        room = int(SAFETY_SHARE * WINDOW)
+        report, _ = judge(made, window, "openai", room=room)
+        assert report.status != "refused", f"conversation {number}: a session refuses the result: {report.reason}"
+        repaired.update(repaired_result(made.result, window, "openai", room=room).changes)
     told = (f"{change} ({times} of {len(conversations)})" for change, times in repaired.most_common())
     return f"repaired: {'; '.join(told)}" if repaired else ""
 
