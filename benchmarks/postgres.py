@@ -20,6 +20,7 @@ import tempfile
 import warnings
 from contextlib import ExitStack
 from functools import partial
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from statistics import median, quantiles
@@ -94,15 +95,21 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _fill(name: str, store: Any, messages: int) -> None:
-    """Store a long conversation and a short one."""
+    """Store a long conversation and a short one, with what every message is recognised by."""
     start = perf_counter()
     for key, count in ((LONG, messages - SHORT), ("short", SHORT)):
-        said = (message for message, _ in corpus(count))
+        said = enumerate(message for message, _ in corpus(count))
         while batch := list(islice(said, BULK)):
-            store.append(key, batch)
+            known = {place: [_mark(key, number)] for place, (number, _) in enumerate(batch)}
+            store.append(key, [message for _, message in batch], known=known)
     print(f"{name}: {1000 * (perf_counter() - start) / messages:.2f} ms a message, stored {BULK} at once")
     if store.url.startswith("postgresql"):
         store._db.settle(("conversations", "messages", "search"))  # noqa: SLF001 - as autovacuum does within a minute
+
+
+def _mark(key: str, number: int) -> bytes:
+    """Return a hash by which a message may be recognised."""
+    return sha256(f"{key} {number}".encode()).digest()[:19]
 
 
 def _searched(stores: dict[str, Any], turns: int) -> bool:

@@ -229,6 +229,25 @@ def test_a_child_process_opens_connections_of_its_own(store: PostgresStore) -> N
     assert texts(store) == ["parent", "child", "parent again"]
 
 
+def test_a_query_that_was_not_read_to_its_end_does_not_end_another_one(schemas: Schemas) -> None:
+    """What was raised keeps where it was raised, until somebody has logged it."""
+    store = schemas.open(most_connections=1)
+    store.append("c", said(*map(str, range(600))))
+    kept: list[Iterator[Any]] = []
+    for write in (store._db.read, store._db.write):
+        with write() as connection:
+            kept.append(connection.walk("SELECT id FROM messages"))
+            next(kept[0])
+        with write() as connection:
+            rows = connection.walk("SELECT id FROM messages")
+            next(rows)
+            kept.clear()
+            assert len(list(rows)) == 599
+        with write() as connection:
+            next(connection.walk("SELECT id FROM messages"))
+        assert len(texts(store)) == 600
+
+
 def test_nothing_outlives_a_transaction(store: PostgresStore) -> None:
     """Behind pgbouncer in transaction mode the next transaction may be another program's."""
     store.append("c", said("one " * 900, "two"))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from leporello.store.postgres.expression import TermPhrase, condition, nears, needs_text, parse, phrases, tsquery
 from leporello.store.records import Candidates
 from leporello.store.relational.matching import COUNTED, FEW_OTHERS, SCANNED, SCORED, Match, as_candidates
-from leporello.store.relational.rows import conversation_term, find, number_of, owner_term
+from leporello.store.relational.rows import column_text, conversation_term, find, number_of, owner_term
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -185,11 +185,11 @@ def _conditions(look: _Look) -> tuple[str, list[Any]]:
         texts.append("m.gone IS NULL")
     conditions: list[tuple[str, Any]] = []
     if filter.role is not None:
-        conditions.append(("m.role = ?", filter.role))
+        conditions.append(("m.role = ?", column_text(filter.role)))
     if filter.name is not None:
-        conditions.append(("lower(m.name) = ?", filter.name.encode("utf-8", "replace").lower().decode()))
+        conditions.append(("lower(m.name) = ?", column_text(filter.name).encode().lower().decode()))
     if filter.tool is not None:
-        conditions.append(("strpos(' ' || m.tool || ' ', ' ' || ? || ' ') > 0", filter.tool))
+        conditions.append(("strpos(' ' || m.tool || ' ', ' ' || ? || ' ') > 0", column_text(filter.tool)))
     if filter.since is not None:
         conditions.append(("m.time >= ?", filter.since))
     if filter.until is not None:

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import weakref
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +27,7 @@ from leporello.store.postgres.migrations import is_current, migrate, plan
 from leporello.store.relational.rows import placeholders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from leporello.store.postgres.address import DatabaseAddress
     from leporello.store.records import SchemaPlan
@@ -51,6 +51,7 @@ class PostgresConnection:
         self._raw = raw
         self.locking = " FOR UPDATE" if writes else ""
         self._names = count()
+        self._walks: list[Generator[Any]] = []
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> QueryRows:
         """Run a statement."""
@@ -76,10 +77,20 @@ class PostgresConnection:
 
     def walk(self, statement: str, parameters: Sequence[Any] = (), /) -> Iterator[Any]:
         """Run a query whose rows are read as they are asked for."""
+        rows = self._walked(statement, parameters)
+        self._walks.append(rows)
+        return rows
+
+    def _walked(self, statement: str, parameters: Sequence[Any]) -> Generator[Any]:
         with self._raw.cursor(name=f"walk_{next(self._names)}") as cursor:
             cursor.itersize = _AHEAD
             cursor.execute(translated(statement), parameters)
             yield from cursor
+
+    def close(self) -> None:
+        """End the queries that were not read to their end: later on, the connection is in another transaction."""
+        for rows in self._walks:
+            rows.close()
 
 
 @lru_cache(maxsize=1024)
@@ -139,8 +150,8 @@ class PostgresDatabase:
     @contextmanager
     def read(self) -> Iterator[PostgresConnection]:
         """Lend a connection that sees one state of the database."""
-        with self._begun(self._read) as raw:
-            yield PostgresConnection(raw, writes=False)
+        with self._begun(self._read) as raw, closing(PostgresConnection(raw, writes=False)) as connection:
+            yield connection
 
     @contextmanager
     def write(self) -> Iterator[PostgresConnection]:
@@ -148,7 +159,8 @@ class PostgresDatabase:
         if self.read_only:
             raise StoreError("it was opened for reading only.", place=self.place)
         with self._begun(self._write) as raw:
-            yield PostgresConnection(raw, writes=True)
+            with closing(PostgresConnection(raw, writes=True)) as connection:
+                yield connection
             self._commit(raw)
 
     @contextmanager

@@ -51,9 +51,9 @@ def add_to_index(connection: Connection, found: ConversationRow, rows: Sequence[
     _insert(connection, [(found.id, number, text, owner_term(found.owner)) for number, text in rows])
     state = dict(connection.execute("SELECT key, value FROM settings"))
     if int(state.get("prepare_version", 0)) < INDEX_VERSION:
-        begin_rebuild(connection)
+        _begin_unless_others_do(connection)
     elif state.get("index_todo") != "0":
-        catch_up(connection, CATCH_UP)
+        catch_up(connection, CATCH_UP, wait=False)
 
 
 def take_from_index(connection: Connection, conversation: int, numbers: Sequence[int]) -> None:
@@ -105,12 +105,21 @@ def begin_rebuild(connection: Connection) -> None:
     set_setting(connection, "index_todo", last)
 
 
-def catch_up(connection: Connection, count: int) -> int:
+def _begin_unless_others_do(connection: Connection) -> None:
+    """Begin to index everything again: who has locked a conversation waits for nobody here, who may wait for it."""
+    query = "SELECT key, value FROM settings WHERE key IN ('prepare_version', 'index_todo') FOR UPDATE SKIP LOCKED"
+    state = dict(connection.execute(query))
+    if "index_todo" in state and int(state.get("prepare_version", INDEX_VERSION)) < INDEX_VERSION:
+        begin_rebuild(connection)
+
+
+def catch_up(connection: Connection, count: int, *, wait: bool) -> int:
     """Index up to `count` messages again, the newest first; return how many are left at most.
 
-    Others may do the same: one of them has the row that says how far it came.
+    Others may do the same: one of them has the row that says how far it came. The others wait for it, or do nothing.
     """
-    row = connection.execute("SELECT value FROM settings WHERE key = 'index_todo' FOR UPDATE SKIP LOCKED").fetchone()
+    todo = "SELECT value FROM settings WHERE key = 'index_todo' FOR UPDATE"
+    row = connection.execute(todo if wait else f"{todo} SKIP LOCKED").fetchone()
     if row is None:
         return 0
     rows = connection.execute(
@@ -119,12 +128,13 @@ def catch_up(connection: Connection, count: int) -> int:
         " WHERE m.kind = 0 AND m.id <= ? ORDER BY m.id DESC LIMIT ?",
         (int(row[0]), count),
     ).fetchall()
-    messages = load_readable(connection, [row[0] for row in rows])
     by_conversation: dict[int, list[int]] = {}
     for number, conversation, _, _ in rows:
         by_conversation.setdefault(conversation, []).append(number)
     for conversation in sorted(by_conversation):
         take_from_index(connection, conversation, by_conversation[conversation])
+    # now that the conversations are locked: what others deleted meanwhile is not indexed again
+    messages = load_readable(connection, [row[0] for row in rows])
     _insert(
         connection,
         [
@@ -181,7 +191,7 @@ class PostgresIndex(Part):
         left = 1
         while left:
             with self._db.write() as connection:
-                left = catch_up(connection, _BATCH)
+                left = catch_up(connection, _BATCH, wait=True)
         with self._db.write() as connection:
             strays = connection.execute(_STRAYS).fetchall()
             for conversation, number in strays:
