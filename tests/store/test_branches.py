@@ -14,6 +14,7 @@ from leporello.errors import StoreError
 from leporello.lcm import verify
 from leporello.store import JournalRow, SearchFilter, StoredWindow, WindowItem, open_store
 from leporello.store.relational import branches, retention, rows as row_values
+from leporello.store.relational.deletion import hide_range
 from leporello.store.search import search
 from leporello.store.sqlite import SQLiteStore
 
@@ -451,7 +452,6 @@ def test_a_long_idle_branch_goes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
     now = 5_000.0
     store.append("c", said("e"))
     pieces: list[int] = []
-    hide_range = retention.hide_range
 
     def hidden(connection: Any, found: Any, numbers: Any, *arguments: Any) -> Any:
         pieces.append(len(numbers))

@@ -11,11 +11,13 @@ import pytest
 
 from leporello.errors import StoreBusyError
 from leporello.store.postgres import PostgresStore, index
+from leporello.store.relational.reading import load_readable
 
 if TYPE_CHECKING:
     from tests.fixtures.databases import Schemas
 
     from leporello.messages import Message
+    from leporello.store.records import Deletion
     from leporello.store.relational.dialect import Connection
 
 TODO = "SELECT value FROM settings WHERE key = 'index_todo' FOR UPDATE"
@@ -88,9 +90,8 @@ def test_a_message_that_is_deleted_meanwhile_stays_out(
 def test_planted_what_was_read_before_the_lock_comes_back(
     schemas: Schemas, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    load = index.load_readable
     with store._db.read() as connection:
-        before = load(connection, [row[0] for row in connection.execute("SELECT id FROM messages")])
+        before = load_readable(connection, [row[0] for row in connection.execute("SELECT id FROM messages")])
     monkeypatch.setattr(index, "load_readable", lambda _, numbers: {n: before[n] for n in numbers})
     assert _found_after_deleting_meanwhile(schemas, store, monkeypatch) == ["m1"]
 
@@ -99,7 +100,8 @@ def _found_after_deleting_meanwhile(
     schemas: Schemas, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> list[str]:
     """Delete a message after the index was asked which ones it lacks; return what the index has too much."""
-    other, take, deleted = schemas.open("here"), index.take_from_index, []
+    other, take = schemas.open("here"), index.take_from_index
+    deleted: list[Deletion] = []
 
     def taken(connection: Connection, *arguments: Any) -> None:
         if not deleted:
