@@ -1,9 +1,10 @@
 """The search index: kept with every message, in the same transaction.
 
 A row holds the prepared text, its number of terms, and its terms as the lexemes of a `tsvector`, which a GIN index
-finds. As in SQLite, two terms that no text contains stand for conversation and owner. The lexemes carry no positions,
-of which PostgreSQL keeps few; instead there is one for every two terms that stand next to each other, so that a phrase
-of words which are everywhere is found as quickly as any other.
+finds. As in SQLite, two terms that no text contains stand for conversation and owner, and another one for the part of
+the index that a message is in, by its number. The lexemes carry no positions, of which PostgreSQL keeps few; instead
+there is one for every two terms that stand next to each other, so that a phrase of words which are everywhere is found
+as quickly as any other.
 
 Another version of the text preparation indexes everything again, newest messages first, a little with every write or
 all at once by `rebuild_index`; until then a message is found by what it was indexed with.
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leporello.errors import StoreError
 from leporello.store.postgres.candidates import matching, term_count
-from leporello.store.postgres.expression import Lexemes, pairs, stored_text
+from leporello.store.postgres.expression import Lexemes, pairs, part_term, stored_text
 from leporello.store.records import Finding
 from leporello.store.relational.matching import Match
 from leporello.store.relational.reading import load, load_readable
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from leporello.store.relational.dialect import Connection
     from leporello.store.relational.rows import ConversationRow
 
-INDEX_VERSION: Final = 1_000 + PREPARE_VERSION
+INDEX_VERSION: Final = 2_000 + PREPARE_VERSION
 """Of what a row of the index is made from, and of how its lexemes are."""
 CATCH_UP: Final = 50  # messages of an outdated index that each write brings up to date
 _BATCH: Final = 500
@@ -74,7 +75,7 @@ def _insert(connection: Connection, rows: Sequence[tuple[int, int, str, str]]) -
         terms = column_text(text).split()
         length = len(terms) + _ADDED
         lexemes = _bounded(dict.fromkeys(terms))
-        lexemes += [*pairs(terms), conversation_term(conversation), owner]
+        lexemes += [*pairs(terms), conversation_term(conversation), owner, part_term(number)]
         new.append((conversation, number, length, stored_text(terms), Lexemes.of(lexemes)))
         counted = counts.setdefault(conversation, [0, 0])
         counted[0] += 1
@@ -148,6 +149,12 @@ def catch_up(connection: Connection, count: int, *, wait: bool) -> int:
     return left
 
 
+def is_whole(connection: Connection) -> bool:
+    """Tell whether every message is indexed as this version does it."""
+    state = dict(connection.execute("SELECT key, value FROM settings"))
+    return int(state.get("prepare_version", 0)) >= INDEX_VERSION and state.get("index_todo") == "0"
+
+
 class PostgresIndex(Part):
     """Searches the index and keeps it up to date."""
 
@@ -167,7 +174,11 @@ class PostgresIndex(Part):
         """
         with self._db.read() as connection:
             return matching(
-                connection, Match(text=match, filter=filter, newest=newest), limit, newest_first=newest_first
+                connection,
+                Match(text=match, filter=filter, newest=newest),
+                limit,
+                newest_first=newest_first,
+                parted=is_whole(connection),
             )
 
     def term_counts(self, terms: Sequence[str], *, newest: int = 0) -> tuple[int, dict[str, int]]:
@@ -175,7 +186,8 @@ class PostgresIndex(Part):
         with self._db.read() as connection:
             last = connection.execute("SELECT coalesce(max(id), 0) FROM search").fetchone()[0]
             last = min(last, newest) if newest else last
-            return last, {term: term_count(connection, term, last) for term in terms}
+            parted = is_whole(connection)
+            return last, {term: term_count(connection, term, last, parted=parted) for term in terms}
 
     def index_backlog(self) -> int:
         """Return how many messages the index still lacks, at most, because the text preparation has changed."""
