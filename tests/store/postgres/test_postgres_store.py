@@ -17,7 +17,7 @@ from tests.fixtures.databases import server
 
 from leporello.errors import StaleTipError, StoreBusyError, StoreError
 from leporello.store import Node, SearchFilter, open_store
-from leporello.store.postgres import PostgresStore, migrations
+from leporello.store.postgres import PostgresStore, candidates, expression, migrations
 from leporello.store.postgres.address import parse
 from leporello.store.postgres.expression import Near, TermPhrase, parse as parse_expression
 from leporello.store.relational import writing
@@ -476,8 +476,14 @@ QUESTIONS = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def both(schemas: Schemas, tmp_path: Path) -> Iterator[tuple[Store, Store]]:
+@pytest.fixture(params=["one part", "many parts"])
+def both(
+    schemas: Schemas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[tuple[Store, Store]]:
+    if request.param == "many parts":
+        monkeypatch.setattr(candidates, "_SHORT", 100)
+        for module in (candidates, expression):
+            monkeypatch.setattr(module, "PART", 5)
     stores = open_store(tmp_path / "same.db"), schemas.open("same")
     messages = corpus(1_200)
     for each in stores:
@@ -506,6 +512,14 @@ def test_the_same_questions_have_the_same_hits_in_the_same_order(both: tuple[Sto
                 assert [hit.id for hit in again[0].hits] == [hit.id for hit in again[1].hits]
     terms = sorted({term for message in corpus(50) for term in prepared_text(message).split()})
     assert here.term_counts(terms) == there.term_counts(terms)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("both", ["many parts"], indirect=True)
+def test_a_part_that_is_left_out_would_be_noticed(both: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "PART", 6)
+    with pytest.raises(AssertionError):
+        test_the_same_questions_have_the_same_hits_in_the_same_order(both)
 
 
 @pytest.mark.slow

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from leporello.store.records import SearchFilter
     from leporello.store.relational.dialect import Connection
 
+_SHORT: Final = SCANNED  # messages of a conversation whose part of the index is read as a whole
 _CHUNK: Final = 512  # hits that are looked up at once
 _K1: Final = 1.2
 _B: Final = 0.75
@@ -144,7 +145,7 @@ def _scope(connection: Connection, filter: SearchFilter, *, parted: bool) -> _Sc
         value=found.id,
         conversation=found.id,
         term=term,
-        parted=parted and found.next_seq > SCANNED,  # a short one is read as a whole
+        parted=parted and found.next_seq > _SHORT,
     )
 
 
