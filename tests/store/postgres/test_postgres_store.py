@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -178,15 +179,38 @@ def test_a_pool_without_a_free_connection_is_waited_for_within_a_limit(schemas: 
 # one transaction, whatever happens to the connection
 
 
-def test_connections_that_the_server_ended_are_replaced(store: PostgresStore) -> None:
+def test_connections_that_the_server_ended_are_replaced(schemas: Schemas) -> None:
+    name = uuid4().hex  # the database may serve others
+    with PostgresStore(f"{schemas.url('here')}&application_name={name}") as store:
+        store.append("c", said("one"))
+        with psycopg.connect(server(), autocommit=True) as connection:
+            query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
+            assert connection.execute(query, (name,)).fetchall() == [(True,)]
+        store.append("c", said("two"))
+        assert texts(store) == ["one", "two"]
+
+
+@pytest.mark.parametrize("limit", ["statement_timeout", "idle_in_transaction_session_timeout"])
+def test_a_limit_of_the_database_is_told_and_changes_nothing(
+    schemas: Schemas, store: PostgresStore, limit: str
+) -> None:
     store.append("c", said("one"))
-    with raw(store) as connection:
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leporello'"
-            " AND pid <> pg_backend_pid()"
-        )
-    store.append("c", said("two"))
+    url = f"{schemas.url('here')}&options=-c%20{limit}%3D100"
+    with PostgresStore(url) as limited:
+        assert texts(limited) == ["one"]
+        with pytest.raises(StoreError, match="raise the limit"):
+            _change_slowly(limited, "SELECT pg_sleep(5)" if limit == "statement_timeout" else "SELECT 1")
+        limited.append("c", said("two"))
     assert texts(store) == ["one", "two"]
+    assert [info.title for info in store.conversations()] == [""]
+
+
+def _change_slowly(store: PostgresStore, statement: str) -> None:
+    with store._db.write() as connection:
+        connection.execute("UPDATE conversations SET title = 'other'")
+        connection.execute(statement)
+        threading.Event().wait(0.5)
+        connection.execute("SELECT 1")
 
 
 def test_a_connection_lost_in_the_middle_changes_nothing(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -367,6 +367,7 @@ def _configure(raw: psycopg.Connection[Any]) -> None:
 
 
 _REPLICA: Final = ("it is a read-only replica", "Nothing was changed; name the primary, or add target_session_attrs.")
+_LIMITED: Final = "Nothing was changed; try again, or raise the limit that the database has for its user."
 _EXPLANATIONS: Final = {
     "28P01": ("the password was not accepted", "Set it in the address, in PGPASSWORD or in ~/.pgpass."),
     "28000": ("this user may not connect", "Check user, host and pg_hba.conf."),
@@ -374,8 +375,11 @@ _EXPLANATIONS: Final = {
     "42501": ("this user may not do that", "Grant it CREATE on the database once, or let another make the tables."),
     "0A000": _REPLICA,  # where a transaction that writes is begun
     "25006": _REPLICA,
+    "25P03": ("the database ended a transaction that waited for this process", _LIMITED),
+    "25P04": ("the database ended a transaction that took too long", _LIMITED),
     "53100": ("the disk is full", "Nothing was changed; make room and try again."),
     "53300": ("the server has no connection left", "Nothing was changed; use fewer, or pgbouncer in front of it."),
+    "57014": ("the database ended a statement", _LIMITED),
     "57P01": ("the server was shut down", "Try again when it runs."),
     "57P02": ("the server crashed", "Try again when it runs."),
     "57P03": ("the server is starting up", "Try again when it runs."),
