@@ -149,10 +149,16 @@ def catch_up(connection: Connection, count: int, *, wait: bool) -> int:
     return left
 
 
-def is_whole(connection: Connection) -> bool:
-    """Tell whether every message is indexed as this version does it."""
-    state = dict(connection.execute("SELECT key, value FROM settings"))
-    return int(state.get("prepare_version", 0)) >= INDEX_VERSION and state.get("index_todo") == "0"
+def is_parted(connection: Connection) -> bool:
+    """Tell whether the index can be asked part by part.
+
+    It cannot while messages are indexed as another version did it, nor beneath a policy for rows: there PostgreSQL
+    looks for words in one row after the other.
+    """
+    query = "SELECT key, value FROM settings UNION ALL SELECT 'policies', row_security_active('search')::text"
+    state = dict(connection.execute(query))
+    is_whole = int(state.get("prepare_version", 0)) >= INDEX_VERSION and state.get("index_todo") == "0"
+    return is_whole and state["policies"] == "false"
 
 
 class PostgresIndex(Part):
@@ -178,7 +184,7 @@ class PostgresIndex(Part):
                 Match(text=match, filter=filter, newest=newest),
                 limit,
                 newest_first=newest_first,
-                parted=is_whole(connection),
+                parted=is_parted(connection),
             )
 
     def term_counts(self, terms: Sequence[str], *, newest: int = 0) -> tuple[int, dict[str, int]]:
@@ -186,7 +192,7 @@ class PostgresIndex(Part):
         with self._db.read() as connection:
             last = connection.execute("SELECT coalesce(max(id), 0) FROM search").fetchone()[0]
             last = min(last, newest) if newest else last
-            parted = is_whole(connection)
+            parted = is_parted(connection)
             return last, {term: term_count(connection, term, last, parted=parted) for term in terms}
 
     def index_backlog(self) -> int:
