@@ -88,6 +88,7 @@ def main(argv: list[str] | None = None) -> int:
         print(
             f"{counts} messages; milliseconds of wall time, median / 95th percentile (processor time of both sides)\n"
         )
+        print("Load of the machine in the last minutes: {:.1f}, {:.1f}, {:.1f}".format(*os.getloadavg()))
         met = [_searched(stores, options.turns), _stored(stores, options.turns)]
         _statements(stores["PostgreSQL"])
         with stores["PostgreSQL"]._db.plain() as connection:  # noqa: SLF001 - the bare round trip

@@ -21,7 +21,7 @@ from leporello.store.postgres.expression import (
     tsquery,
 )
 from leporello.store.records import Candidates
-from leporello.store.relational.matching import COUNTED, FEW_OTHERS, SCANNED, SCORED, Match, as_candidates
+from leporello.store.relational.matching import ALL, COUNTED, FEW_OTHERS, SCANNED, SCORED, Match, as_candidates
 from leporello.store.relational.rows import column_text, conversation_term, find, number_of, owner_term
 
 if TYPE_CHECKING:
@@ -205,10 +205,10 @@ def _score(connection: Connection, look: _Look) -> tuple[str, list[Any]]:
 
 def _rarity(connection: Connection, phrase: TermPhrase, rows: float, *, parted: bool) -> float:
     """Return the weight of a phrase; what more messages have than are scored is as common as its newest ones are."""
-    (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM search").fetchone()
-    query, values = _hits(phrase, "s.id", last, parted=parted)
+    query, values = _hits(phrase, "s.id", ALL, parted=parted)
     (count,) = connection.execute(f"SELECT count(*) FROM ({query}) few", (*values, SCORED + 1)).fetchone()
     if count > SCORED:
+        (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM search").fetchone()
         count = max(count, _estimated(connection, phrase, last, parted=parted))
     ratio = (rows - count + 0.5) / (count + 0.5)
     return max(math.log(ratio), _LEAST_RARITY) if ratio > 0 else _LEAST_RARITY

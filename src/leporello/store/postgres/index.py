@@ -164,6 +164,8 @@ def is_parted(connection: Connection) -> bool:
 class PostgresIndex(Part):
     """Searches the index and keeps it up to date."""
 
+    _parted = False
+
     def candidates(
         self,
         match: str,
@@ -184,7 +186,7 @@ class PostgresIndex(Part):
                 Match(text=match, filter=filter, newest=newest),
                 limit,
                 newest_first=newest_first,
-                parted=is_parted(connection),
+                parted=self._is_parted(connection),
             )
 
     def term_counts(self, terms: Sequence[str], *, newest: int = 0) -> tuple[int, dict[str, int]]:
@@ -192,8 +194,13 @@ class PostgresIndex(Part):
         with self._db.read() as connection:
             last = connection.execute("SELECT coalesce(max(id), 0) FROM search").fetchone()[0]
             last = min(last, newest) if newest else last
-            parted = is_parted(connection)
+            parted = self._is_parted(connection)
             return last, {term: term_count(connection, term, last, parted=parted) for term in terms}
+
+    def _is_parted(self, connection: Connection) -> bool:
+        """Tell whether the index can be asked part by part; once it can, that stays so."""
+        self._parted = self._parted or is_parted(connection)
+        return self._parted
 
     def index_backlog(self) -> int:
         """Return how many messages the index still lacks, at most, because the text preparation has changed."""
