@@ -67,8 +67,9 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--fill", metavar="FILE", help="make a store in a file, and measure nothing")
     options = parser.parse_args(argv)
     if options.fill:
-        with open_store(options.fill) as store:
-            _fill("SQLite", store, options.messages)
+        made: Any = open_store(options.fill)
+        _fill("SQLite", made, options.messages)
+        made.close()
         return 0
     with ExitStack() as stack:
         if options.stores:
@@ -197,7 +198,7 @@ def _stored(stores: dict[str, Any], turns: int) -> bool:
             *ratios
         )
     )
-    return min(ratios) <= FLAT
+    return bool(min(ratios) <= FLAT)
 
 
 def _statements(store: Store) -> None:

@@ -111,18 +111,19 @@ def _hits(
     """
     query = f"({tsquery(expression)})" + (f" & '{term}'" if term else "")
     text, values = condition(expression) if needs_text(expression) else ("", [])
-    where = "s.id <= ?" + (f" AND {text}" if text else "") + (" AND s.conversation = ?" if within is not None else "")
-    more = [last, *values, *([within] if within is not None else [])]
+    own, number = ("", []) if within is None else (" AND s.conversation = ?", [within])
+    where, values = f"s.id <= ?{own}" + (f" AND {text}" if text else ""), [last, *number, *values]
     if not parted:
         return (
             f"SELECT {columns} FROM search s WHERE s.terms @@ ?::tsquery AND {where} ORDER BY s.id DESC LIMIT ?",
-            [query, *more],
+            [query, *values],
         )
-    parts = f"generate_series((SELECT least(max(id), ?) FROM search) >> {PART}, 0, -1) part"
+    newest = f"SELECT least(max(s.id), ?) FROM search s WHERE TRUE{own}"
     hits = f"SELECT {columns} FROM search s WHERE s.terms @@ (?::text || part || ?::text)::tsquery AND {where}"
+    parts = f"generate_series(({newest}) >> {PART}, 0, -1) part"
     return (
         f"SELECT s.* FROM {parts}, LATERAL ({hits} ORDER BY s.id DESC) s LIMIT ?",
-        [last, f"{query} & '{PART_SIGN}", "'", *more],
+        [last, *number, f"{query} & '{PART_SIGN}", "'", *values],
     )
 
 
