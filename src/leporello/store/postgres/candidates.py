@@ -110,9 +110,9 @@ def _hits(
     every hit or every newer message.
     """
     query = f"({tsquery(expression)})" + (f" & '{term}'" if term else "")
-    text, values = condition(expression) if needs_text(expression) else ("", [])
+    text, needles = condition(expression) if needs_text(expression) else ("", [])
     own, number = ("", []) if within is None else (" AND s.conversation = ?", [within])
-    where, values = f"s.id <= ?{own}" + (f" AND {text}" if text else ""), [last, *number, *values]
+    where, values = f"s.id <= ?{own}" + (f" AND {text}" if text else ""), [last, *number, *needles]
     if not parted:
         return (
             f"SELECT {columns} FROM search s WHERE s.terms @@ ?::tsquery AND {where} ORDER BY s.id DESC LIMIT ?",
