@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from leporello.errors import StoreError
 from leporello.lcm import verify
 from leporello.store import JournalRow, SearchFilter, StoredWindow, WindowItem, open_store
-from leporello.store.relational import branches
+from leporello.store.relational import branches, retention, rows as row_values
+from leporello.store.relational.deletion import hide_range
 from leporello.store.search import search
 from leporello.store.sqlite import SQLiteStore
 
@@ -418,6 +419,51 @@ def test_idle_side_branches_go_first() -> None:
     assert texts(store, below) == ["a", "b", "c", "d", "an old word aside", "a new word aside"]
     assert texts(store) == ["a", "b", "c", "d", "e"]
     assert [*store.check_file(), *store.check_chain("c"), *store.check_index()] == []
+
+
+def test_an_idle_branch_that_becomes_the_head_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 1_000.0
+    store = SQLiteStore(clock=lambda: now)
+    store.append("c", said("a", "b"))
+    store.record_request("c", JournalRow(reason="turn", keep=0, added=({"m": "m1"},)))  # which the window shows
+    aside = store.fork("c", head=False)
+    store.append("c", said("aside"), branch=aside)
+    now = 5_000.0
+    store.append("c", said("e"))
+    hide = retention._hide_branches
+
+    def hidden(connection: Any, found: Any, *arguments: Any) -> Any:
+        return hide(connection, found._replace(head=aside), *arguments)
+
+    monkeypatch.setattr(retention, "_hide_branches", hidden)
+    store.gc(older_than=1_000)
+    assert [branch.id for branch in store.branches("c")] == [1, aside]
+    assert texts(store, aside) == ["a", "b", "aside"]
+    assert [*store.check_file(), *store.check_chain("c"), *store.check_index()] == []
+
+
+def test_a_long_idle_branch_goes_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A database takes so many values in one statement, and no more."""
+    now = 1_000.0
+    store = SQLiteStore(clock=lambda: now)
+    store.append("c", said("a", "b"))
+    store.record_request("c", JournalRow(reason="turn", keep=0, added=({"m": "m1"},)))
+    store.append("c", said(*(f"aside {n}" for n in range(25))), branch=store.fork("c", head=False))
+    now = 5_000.0
+    store.append("c", said("e"))
+    pieces: list[int] = []
+
+    def hidden(connection: Any, found: Any, numbers: Any, *arguments: Any) -> Any:
+        pieces.append(len(numbers))
+        return hide_range(connection, found, numbers, *arguments)
+
+    monkeypatch.setattr(retention, "hide_range", hidden)
+    monkeypatch.setattr(row_values, "CHUNK", 10)
+    assert [gone.messages for gone in store.gc(older_than=1_000)] == [25]
+    assert pieces == [10, 10, 5]
+    assert texts(store) == ["a", "b", "e"]
+    assert [*store.check_file(), *store.check_chain("c"), *store.check_index()] == []
+    assert not store.search("aside").hits
 
 
 @pytest.mark.slow

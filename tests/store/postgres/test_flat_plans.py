@@ -9,7 +9,7 @@ from tests.fixtures.databases import Schemas
 from tests.store.postgres.plans import explained, fold, nodes, turn
 
 from leporello.store import JournalRow, StoredWindow
-from leporello.store.postgres import expression
+from leporello.store.postgres import expression, index
 from leporello.store.relational import recognition
 
 if TYPE_CHECKING:
@@ -60,6 +60,16 @@ def read_whole(plans: Plans) -> dict[str, set[str]]:
     return {statement: tables for statement, tables in found.items() if tables}
 
 
+def walked(plans: Plans) -> set[str]:
+    """Return the statements that look for words in one message of the index after the other."""
+    return {
+        statement
+        for statement, plan in plans.items()
+        for node in nodes(plan)
+        if node.get("Relation Name") == "search" and "terms @@" in node.get("Filter", "")
+    }
+
+
 def test_a_turn_and_a_fold_read_no_table_from_end_to_end(store: PostgresStore) -> None:
     with explained() as plans:
         turn(store, NAME)
@@ -99,6 +109,28 @@ def test_a_search_reads_no_table_from_end_to_end(store: PostgresStore, text: str
         store.search(text, conversation=NAME, sort=sort)  # type: ignore[arg-type]
         store.search(text, sort=sort)  # type: ignore[arg-type]
     assert read_whole(plans) == {}
+    assert walked(plans) == set()
+
+
+@pytest.mark.parametrize("text", ["old", '"old words"', "old new", "What was old or new?"])
+def test_words_that_only_old_messages_have_are_found_by_the_index(
+    store: PostgresStore, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for said in ("old words", "new things"):
+        store.append("two halves", [{"role": "user", "content": f"{said} {n}"} for n in range(3_000)])
+    store._db.settle(("search",))
+    with explained() as plans:
+        found = store.search(text, sort="recency")
+        store.search(text)
+    assert walked(plans) == set()
+    assert found.hits or text == "old new"
+    monkeypatch.setattr(store, "_parted", False)
+    monkeypatch.setattr(index, "is_parted", lambda _: False)  # the planted defect: asked at once
+    with explained() as plans:
+        assert [hit.id for hit in store.search(text, sort="recency").hits] == [hit.id for hit in found.hits]
+        store.search(text)
+    assert walked(plans)
+    store.delete("two halves")
 
 
 def test_a_phrase_of_words_that_all_messages_have_is_found_by_the_index(

@@ -9,6 +9,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
+from uuid import uuid4
 
 import psycopg
 import pytest
@@ -17,7 +18,7 @@ from tests.fixtures.databases import server
 
 from leporello.errors import StaleTipError, StoreBusyError, StoreError
 from leporello.store import Node, SearchFilter, open_store
-from leporello.store.postgres import PostgresStore, migrations
+from leporello.store.postgres import PostgresStore, candidates, expression, migrations
 from leporello.store.postgres.address import parse
 from leporello.store.postgres.expression import Near, TermPhrase, parse as parse_expression
 from leporello.store.relational import writing
@@ -178,15 +179,38 @@ def test_a_pool_without_a_free_connection_is_waited_for_within_a_limit(schemas: 
 # one transaction, whatever happens to the connection
 
 
-def test_connections_that_the_server_ended_are_replaced(store: PostgresStore) -> None:
+def test_connections_that_the_server_ended_are_replaced(schemas: Schemas) -> None:
+    name = uuid4().hex  # the database may serve others
+    with PostgresStore(f"{schemas.url('here')}&application_name={name}") as store:
+        store.append("c", said("one"))
+        with psycopg.connect(server(), autocommit=True) as connection:
+            query = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = %s"
+            assert connection.execute(query, (name,)).fetchall() == [(True,)]
+        store.append("c", said("two"))
+        assert texts(store) == ["one", "two"]
+
+
+@pytest.mark.parametrize("limit", ["statement_timeout", "idle_in_transaction_session_timeout"])
+def test_a_limit_of_the_database_is_told_and_changes_nothing(
+    schemas: Schemas, store: PostgresStore, limit: str
+) -> None:
     store.append("c", said("one"))
-    with raw(store) as connection:
-        connection.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'leporello'"
-            " AND pid <> pg_backend_pid()"
-        )
-    store.append("c", said("two"))
+    url = f"{schemas.url('here')}&options=-c%20{limit}%3D100"
+    with PostgresStore(url) as limited:
+        assert texts(limited) == ["one"]
+        with pytest.raises(StoreError, match="raise the limit"):
+            _change_slowly(limited, "SELECT pg_sleep(5)" if limit == "statement_timeout" else "SELECT 1")
+        limited.append("c", said("two"))
     assert texts(store) == ["one", "two"]
+    assert [info.title for info in store.conversations()] == [""]
+
+
+def _change_slowly(store: PostgresStore, statement: str) -> None:
+    with store._db.write() as connection:
+        connection.execute("UPDATE conversations SET title = 'other'")
+        connection.execute(statement)
+        threading.Event().wait(0.5)
+        connection.execute("SELECT 1")
 
 
 def test_a_connection_lost_in_the_middle_changes_nothing(store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +251,25 @@ def test_a_child_process_opens_connections_of_its_own(store: PostgresStore) -> N
     os.close(writing)
     store.append("c", said("parent again"))
     assert texts(store) == ["parent", "child", "parent again"]
+
+
+def test_a_query_that_was_not_read_to_its_end_does_not_end_another_one(schemas: Schemas) -> None:
+    """What was raised keeps where it was raised, until somebody has logged it."""
+    store = schemas.open(most_connections=1)
+    store.append("c", said(*map(str, range(600))))
+    kept: list[Iterator[Any]] = []
+    for write in (store._db.read, store._db.write):
+        with write() as connection:
+            kept.append(connection.walk("SELECT id FROM messages"))
+            next(kept[0])
+        with write() as connection:
+            rows = connection.walk("SELECT id FROM messages")
+            next(rows)
+            kept.clear()
+            assert len(list(rows)) == 599
+        with write() as connection:
+            next(connection.walk("SELECT id FROM messages"))
+        assert len(texts(store)) == 600
 
 
 def test_nothing_outlives_a_transaction(store: PostgresStore) -> None:
@@ -457,8 +500,14 @@ QUESTIONS = (
 )  # fmt: skip
 
 
-@pytest.fixture
-def both(schemas: Schemas, tmp_path: Path) -> Iterator[tuple[Store, Store]]:
+@pytest.fixture(params=["one part", "many parts"])
+def both(
+    schemas: Schemas, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Iterator[tuple[Store, Store]]:
+    if request.param == "many parts":
+        monkeypatch.setattr(candidates, "_SHORT", 100)
+        for module in (candidates, expression):
+            monkeypatch.setattr(module, "PART", 5)
     stores = open_store(tmp_path / "same.db"), schemas.open("same")
     messages = corpus(1_200)
     for each in stores:
@@ -487,6 +536,14 @@ def test_the_same_questions_have_the_same_hits_in_the_same_order(both: tuple[Sto
                 assert [hit.id for hit in again[0].hits] == [hit.id for hit in again[1].hits]
     terms = sorted({term for message in corpus(50) for term in prepared_text(message).split()})
     assert here.term_counts(terms) == there.term_counts(terms)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("both", ["many parts"], indirect=True)
+def test_a_part_that_is_left_out_would_be_noticed(both: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(candidates, "PART", 6)
+    with pytest.raises(AssertionError):
+        test_the_same_questions_have_the_same_hits_in_the_same_order(both)
 
 
 @pytest.mark.slow

@@ -14,6 +14,7 @@ from tests.fixtures.databases import server
 
 from leporello.errors import StoreError
 from leporello.store.postgres import PostgresStore
+from leporello.store.postgres.index import is_parted
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -100,6 +101,16 @@ def test_a_user_sees_the_rows_of_its_own_conversations_only(shared: Shared) -> N
     shared.restrict()
     for owner in shared.owners:
         assert shared.rows(owner) == {table: count // 2 for table, count in both.items()}
+
+
+def test_beneath_policies_the_index_is_asked_at_once(shared: Shared) -> None:
+    """PostgreSQL then reads row after row, and would do so for each part."""
+    with shared.store._db.read() as connection:
+        assert is_parted(connection)
+    shared.restrict()
+    for store, parted in ((shared.opened_by(shared.owners[0]), False), (shared.store, True)):
+        with store._db.read() as connection:
+            assert is_parted(connection) is parted
 
 
 def test_a_store_of_one_user_works_and_never_sees_the_other_s(shared: Shared) -> None:

@@ -9,10 +9,20 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from leporello.store.postgres.expression import TermPhrase, condition, nears, needs_text, parse, phrases, tsquery
+from leporello.store.postgres.expression import (
+    PART,
+    PART_SIGN,
+    TermPhrase,
+    condition,
+    nears,
+    needs_text,
+    parse,
+    phrases,
+    tsquery,
+)
 from leporello.store.records import Candidates
-from leporello.store.relational.matching import COUNTED, FEW_OTHERS, SCANNED, SCORED, Match, as_candidates
-from leporello.store.relational.rows import conversation_term, find, number_of, owner_term
+from leporello.store.relational.matching import ALL, COUNTED, FEW_OTHERS, SCANNED, SCORED, Match, as_candidates
+from leporello.store.relational.rows import column_text, conversation_term, find, number_of, owner_term
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,36 +31,37 @@ if TYPE_CHECKING:
     from leporello.store.records import SearchFilter
     from leporello.store.relational.dialect import Connection
 
+_SHORT: Final = SCANNED  # messages of a conversation whose part of the index is read as a whole
 _CHUNK: Final = 512  # hits that are looked up at once
 _K1: Final = 1.2
 _B: Final = 0.75
 _LEAST_RARITY: Final = 1e-6  # the constants of BM25 as FTS5 has them
 
 
-def matching(connection: Connection, match: Match, limit: int, *, newest_first: bool) -> Candidates:
-    """Return at most `limit` messages that match, newest first or by score."""
-    scope = _scope(connection, match.filter)
+def matching(
+    connection: Connection, match: Match, limit: int, *, newest_first: bool, parted: bool = True
+) -> Candidates:
+    """Return at most `limit` messages that match, newest first or by score.
+
+    The index is not `parted` while it has messages that were indexed without the part that they are in.
+    """
+    scope = _scope(connection, match.filter, parted=parted)
     if scope is None:
         return Candidates()
     look = _newest if newest_first else _best
-    hits, cut = look(connection, _Look(match=match, expression=parse(match.text), scope=scope), limit)
+    sought = _Look(match=match, expression=parse(match.text), scope=scope, parted=parted)
+    hits, cut = look(connection, sought, limit)
     return as_candidates(connection, hits, cut=cut, conversation=scope.conversation)
 
 
-def term_count(connection: Connection, term: str, last: int) -> int:
+def term_count(connection: Connection, term: str, last: int, *, parted: bool = True) -> int:
     """Count the messages with a term; a number beyond `COUNTED` is estimated from the newest ones."""
-    return _estimated(connection, parse('"' + term.replace('"', '""') + '"'), last)
+    return _estimated(connection, parse('"' + term.replace('"', '""') + '"'), last, parted=parted)
 
 
-def _estimated(connection: Connection, expression: TermExpression, last: int | None = None) -> int:
-    if last is None:
-        (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM search").fetchone()
-    where, values = _found(expression)
-    count, lowest = connection.execute(
-        f"SELECT count(*), min(id) FROM (SELECT s.id FROM search s WHERE {where} AND s.id <= ?"
-        " ORDER BY s.id DESC LIMIT ?) newest",
-        (*values, last, COUNTED),
-    ).fetchone()
+def _estimated(connection: Connection, expression: TermExpression, last: int, *, parted: bool) -> int:
+    query, values = _hits(expression, "s.id", last, parted=parted)
+    count, lowest = connection.execute(f"SELECT count(*), min(id) FROM ({query}) newest", (*values, COUNTED)).fetchone()
     return int(count if count < COUNTED else count * last / (last - lowest + 1))
 
 
@@ -62,6 +73,8 @@ class _Scope:
     value: int | str
     conversation: int | None = None
     term: str = ""
+    parted: bool = True
+    """Whether the index is asked part by part."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,45 +84,70 @@ class _Look:
     match: Match
     expression: TermExpression
     scope: _Scope
+    parted: bool = True
 
     def hits(self, columns: str) -> tuple[str, list[Any]]:
-        """Return the query for the hits, the newest first, and its values.
-
-        It asks the index alone: what else is asked about a message would tempt the planner away from it.
-        """
-        where, values = _found(self.expression, self.scope.term)
-        if self.scope.conversation is not None:
-            where, values = f"s.conversation = ? AND {where}", [self.scope.conversation, *values]
-        return (
-            f"SELECT {columns} FROM search s WHERE {where} AND s.id <= ? ORDER BY s.id DESC LIMIT ?",
-            [*values, self.match.last],
+        """Return the query for the hits, the newest first, and its values but for the limit."""
+        scope = self.scope
+        return _hits(
+            self.expression, columns, self.match.last, term=scope.term, within=scope.conversation, parted=scope.parted
         )
 
 
-def _found(expression: TermExpression, term: str = "") -> tuple[str, list[Any]]:
-    """Return the condition that the index rows of an expression fulfil, and its values."""
-    query = tsquery(expression)
-    where, values = "s.terms @@ ?::tsquery", [f"({query}) & '{term}'" if term else query]
-    if not needs_text(expression):
-        return where, values
-    text, more = condition(expression)
-    return f"{where} AND {text}", [*values, *more]
+def _hits(
+    expression: TermExpression,
+    columns: str,
+    last: int,
+    *,
+    term: str = "",
+    within: int | None = None,
+    parted: bool,
+) -> tuple[str, list[Any]]:
+    """Return the query for the index rows of an expression, the newest first, and its values but for the limit.
+
+    It asks the index alone: what else is asked about a message would tempt the planner away from it. And it asks for
+    one part after the other until there are enough: to find the newest of many old hits, the planner would read either
+    every hit or every newer message.
+    """
+    query = f"({tsquery(expression)})" + (f" & '{term}'" if term else "")
+    text, needles = condition(expression) if needs_text(expression) else ("", [])
+    own, number = ("", []) if within is None else (" AND s.conversation = ?", [within])
+    where, values = f"s.id <= ?{own}" + (f" AND {text}" if text else ""), [last, *number, *needles]
+    if not parted:
+        return (
+            f"SELECT {columns} FROM search s WHERE s.terms @@ ?::tsquery AND {where} ORDER BY s.id DESC LIMIT ?",
+            [query, *values],
+        )
+    newest = f"SELECT least(max(s.id), ?) FROM search s WHERE TRUE{own}"
+    hits = f"SELECT {columns} FROM search s WHERE s.terms @@ (?::text || part || ?::text)::tsquery AND {where}"
+    parts = f"generate_series(({newest}) >> {PART}, 0, -1) part"
+    return (
+        f"SELECT s.* FROM {parts}, LATERAL ({hits} ORDER BY s.id DESC) s LIMIT ?",
+        [last, *number, f"{query} & '{PART_SIGN}", "'", *values],
+    )
 
 
-def _scope(connection: Connection, filter: SearchFilter) -> _Scope | None:  # noqa: A002 - its name
+def _scope(connection: Connection, filter: SearchFilter, *, parted: bool) -> _Scope | None:  # noqa: A002 - its name
     """Return the owners that may be searched, None when there is none."""
     if filter.conversation is None:
         return _Scope(
             condition="m.conversation IN (SELECT id FROM conversations WHERE owner = ?)",
             value=filter.owner,
             term=owner_term(filter.owner),
+            parted=parted,
         )
     found = find(connection, filter.conversation, filter.owner)
     if found is None:
         return None
     last = connection.execute("SELECT coalesce(max(id), 0) FROM search").fetchone()[0]
     term = conversation_term(found.id) if last - found.next_seq > FEW_OTHERS else ""
-    return _Scope(condition="m.conversation = ?", value=found.id, conversation=found.id, term=term)
+    return _Scope(
+        condition="m.conversation = ?",
+        value=found.id,
+        conversation=found.id,
+        term=term,
+        parted=parted and found.next_seq > _SHORT,
+    )
 
 
 def _newest(connection: Connection, look: _Look, limit: int) -> tuple[list[tuple[int, float]], bool]:
@@ -125,7 +163,7 @@ def _newest(connection: Connection, look: _Look, limit: int) -> tuple[list[tuple
 def _best(connection: Connection, look: _Look, limit: int) -> tuple[list[tuple[int, float]], bool]:
     """Score the newest hits, and return the best that pass the filter; and whether there were more than the newest."""
     query, values = look.hits("s.id, s.length, s.text")
-    score, weights = _score(connection, look.expression)
+    score, weights = _score(connection, look)
     scored = (
         f"WITH newest AS MATERIALIZED ({query})"
         f" SELECT s.id, {score} AS score FROM newest s ORDER BY score DESC, s.id DESC"
@@ -149,7 +187,7 @@ def _passing(connection: Connection, look: _Look, hits: Iterable[tuple[int, floa
         yield from (hit for hit in chunk if hit[0] in passing)
 
 
-def _score(connection: Connection, expression: TermExpression) -> tuple[str, list[Any]]:
+def _score(connection: Connection, look: _Look) -> tuple[str, list[Any]]:
     """Return the BM25 score of an index row as an expression, and its values, worked out as FTS5 does."""
     rows, length = connection.execute(
         "SELECT coalesce(sum(indexed), 0)::float8, coalesce(sum(terms), 0)::float8 FROM conversations"
@@ -157,23 +195,22 @@ def _score(connection: Connection, expression: TermExpression) -> tuple[str, lis
     usual = length / rows if rows else 1.0
     parts: list[str] = []
     values: list[Any] = []
-    for phrase in phrases(expression):
+    for phrase in phrases(look.expression):
         count = "((octet_length(s.text) - octet_length(replace(s.text, ?, ''))) / ?)::float8"
         needle = [phrase.needle, max(1, len(phrase.needle.encode()))]
         damping = "?::float8 * (1 - ?::float8 + ?::float8 * s.length / ?::float8)"
         parts.append(f"?::float8 * (({count} * (?::float8 + 1.0)) / ({count} + {damping}))")
-        values += [_rarity(connection, phrase, rows), *needle, _K1, *needle, _K1, _B, _B, usual]
+        values += [_rarity(connection, phrase, rows, parted=look.parted), *needle, _K1, *needle, _K1, _B, _B, usual]
     return " + ".join(parts) or "0.0", values
 
 
-def _rarity(connection: Connection, phrase: TermPhrase, rows: float) -> float:
+def _rarity(connection: Connection, phrase: TermPhrase, rows: float, *, parted: bool) -> float:
     """Return the weight of a phrase; what more messages have than are scored is as common as its newest ones are."""
-    where, values = _found(phrase)
-    (count,) = connection.execute(
-        f"SELECT count(*) FROM (SELECT 1 FROM search s WHERE {where} LIMIT ?) few", (*values, SCORED + 1)
-    ).fetchone()
+    query, values = _hits(phrase, "s.id", ALL, parted=parted)
+    (count,) = connection.execute(f"SELECT count(*) FROM ({query}) few", (*values, SCORED + 1)).fetchone()
     if count > SCORED:
-        count = max(count, _estimated(connection, phrase))
+        (last,) = connection.execute("SELECT coalesce(max(id), 0) FROM search").fetchone()
+        count = max(count, _estimated(connection, phrase, last, parted=parted))
     ratio = (rows - count + 0.5) / (count + 0.5)
     return max(math.log(ratio), _LEAST_RARITY) if ratio > 0 else _LEAST_RARITY
 
@@ -185,11 +222,11 @@ def _conditions(look: _Look) -> tuple[str, list[Any]]:
         texts.append("m.gone IS NULL")
     conditions: list[tuple[str, Any]] = []
     if filter.role is not None:
-        conditions.append(("m.role = ?", filter.role))
+        conditions.append(("m.role = ?", column_text(filter.role)))
     if filter.name is not None:
-        conditions.append(("lower(m.name) = ?", filter.name.encode("utf-8", "replace").lower().decode()))
+        conditions.append(("lower(m.name) = ?", column_text(filter.name).encode().lower().decode()))
     if filter.tool is not None:
-        conditions.append(("strpos(' ' || m.tool || ' ', ' ' || ? || ' ') > 0", filter.tool))
+        conditions.append(("strpos(' ' || m.tool || ' ', ' ' || ? || ' ') > 0", column_text(filter.tool)))
     if filter.since is not None:
         conditions.append(("m.time >= ?", filter.since))
     if filter.until is not None:

@@ -10,7 +10,7 @@ import os
 import threading
 import time
 import weakref
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import lru_cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
@@ -27,7 +27,7 @@ from leporello.store.postgres.migrations import is_current, migrate, plan
 from leporello.store.relational.rows import placeholders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Generator, Iterable, Iterator, Sequence
 
     from leporello.store.postgres.address import DatabaseAddress
     from leporello.store.records import SchemaPlan
@@ -51,6 +51,7 @@ class PostgresConnection:
         self._raw = raw
         self.locking = " FOR UPDATE" if writes else ""
         self._names = count()
+        self._walks: list[Generator[Any]] = []
 
     def execute(self, statement: str, parameters: Sequence[Any] = (), /) -> QueryRows:
         """Run a statement."""
@@ -76,10 +77,20 @@ class PostgresConnection:
 
     def walk(self, statement: str, parameters: Sequence[Any] = (), /) -> Iterator[Any]:
         """Run a query whose rows are read as they are asked for."""
+        rows = self._walked(statement, parameters)
+        self._walks.append(rows)
+        return rows
+
+    def _walked(self, statement: str, parameters: Sequence[Any]) -> Generator[Any]:
         with self._raw.cursor(name=f"walk_{next(self._names)}") as cursor:
             cursor.itersize = _AHEAD
             cursor.execute(translated(statement), parameters)
             yield from cursor
+
+    def close(self) -> None:
+        """End the queries that were not read to their end: later on, the connection is in another transaction."""
+        for rows in self._walks:
+            rows.close()
 
 
 @lru_cache(maxsize=1024)
@@ -139,8 +150,8 @@ class PostgresDatabase:
     @contextmanager
     def read(self) -> Iterator[PostgresConnection]:
         """Lend a connection that sees one state of the database."""
-        with self._begun(self._read) as raw:
-            yield PostgresConnection(raw, writes=False)
+        with self._begun(self._read) as raw, closing(PostgresConnection(raw, writes=False)) as connection:
+            yield connection
 
     @contextmanager
     def write(self) -> Iterator[PostgresConnection]:
@@ -148,7 +159,8 @@ class PostgresDatabase:
         if self.read_only:
             raise StoreError("it was opened for reading only.", place=self.place)
         with self._begun(self._write) as raw:
-            yield PostgresConnection(raw, writes=True)
+            with closing(PostgresConnection(raw, writes=True)) as connection:
+                yield connection
             self._commit(raw)
 
     @contextmanager
@@ -355,6 +367,7 @@ def _configure(raw: psycopg.Connection[Any]) -> None:
 
 
 _REPLICA: Final = ("it is a read-only replica", "Nothing was changed; name the primary, or add target_session_attrs.")
+_LIMITED: Final = "Nothing was changed; try again, or raise the limit that the database has for its user."
 _EXPLANATIONS: Final = {
     "28P01": ("the password was not accepted", "Set it in the address, in PGPASSWORD or in ~/.pgpass."),
     "28000": ("this user may not connect", "Check user, host and pg_hba.conf."),
@@ -362,8 +375,11 @@ _EXPLANATIONS: Final = {
     "42501": ("this user may not do that", "Grant it CREATE on the database once, or let another make the tables."),
     "0A000": _REPLICA,  # where a transaction that writes is begun
     "25006": _REPLICA,
+    "25P03": ("the database ended a transaction that waited for this process", _LIMITED),
+    "25P04": ("the database ended a transaction that took too long", _LIMITED),
     "53100": ("the disk is full", "Nothing was changed; make room and try again."),
     "53300": ("the server has no connection left", "Nothing was changed; use fewer, or pgbouncer in front of it."),
+    "57014": ("the database ended a statement", _LIMITED),
     "57P01": ("the server was shut down", "Try again when it runs."),
     "57P02": ("the server crashed", "Try again when it runs."),
     "57P03": ("the server is starting up", "Try again when it runs."),

@@ -88,6 +88,15 @@ def pairs(terms: Sequence[str]) -> list[str]:
     return [f"+{_DIGITS[number >> 12]}{_DIGITS[number >> 6 & 63]}{_DIGITS[number & 63]}" for number in found]
 
 
+PART: Final = 13  # bits of the number of a message that do not tell the part of the index that it is in
+PART_SIGN: Final = "#"
+
+
+def part_term(number: int) -> str:
+    """Return what the index has for the part that a message is in."""
+    return f"{PART_SIGN}{number >> PART}"
+
+
 def stored_text(terms: tuple[str, ...] | list[str]) -> str:
     """Return terms as they stand in the text of the index: each with a space of its own on either side."""
     return "".join(f" {term} " for term in terms)

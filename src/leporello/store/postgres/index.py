@@ -1,9 +1,10 @@
 """The search index: kept with every message, in the same transaction.
 
 A row holds the prepared text, its number of terms, and its terms as the lexemes of a `tsvector`, which a GIN index
-finds. As in SQLite, two terms that no text contains stand for conversation and owner. The lexemes carry no positions,
-of which PostgreSQL keeps few; instead there is one for every two terms that stand next to each other, so that a phrase
-of words which are everywhere is found as quickly as any other.
+finds. As in SQLite, two terms that no text contains stand for conversation and owner, and another one for the part of
+the index that a message is in, by its number. The lexemes carry no positions, of which PostgreSQL keeps few; instead
+there is one for every two terms that stand next to each other, so that a phrase of words which are everywhere is found
+as quickly as any other.
 
 Another version of the text preparation indexes everything again, newest messages first, a little with every write or
 all at once by `rebuild_index`; until then a message is found by what it was indexed with.
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from leporello.errors import StoreError
 from leporello.store.postgres.candidates import matching, term_count
-from leporello.store.postgres.expression import Lexemes, pairs, stored_text
+from leporello.store.postgres.expression import Lexemes, pairs, part_term, stored_text
 from leporello.store.records import Finding
 from leporello.store.relational.matching import Match
 from leporello.store.relational.reading import load, load_readable
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from leporello.store.relational.dialect import Connection
     from leporello.store.relational.rows import ConversationRow
 
-INDEX_VERSION: Final = 1_000 + PREPARE_VERSION
+INDEX_VERSION: Final = 2_000 + PREPARE_VERSION
 """Of what a row of the index is made from, and of how its lexemes are."""
 CATCH_UP: Final = 50  # messages of an outdated index that each write brings up to date
 _BATCH: Final = 500
@@ -51,9 +52,9 @@ def add_to_index(connection: Connection, found: ConversationRow, rows: Sequence[
     _insert(connection, [(found.id, number, text, owner_term(found.owner)) for number, text in rows])
     state = dict(connection.execute("SELECT key, value FROM settings"))
     if int(state.get("prepare_version", 0)) < INDEX_VERSION:
-        begin_rebuild(connection)
+        _begin_unless_others_do(connection)
     elif state.get("index_todo") != "0":
-        catch_up(connection, CATCH_UP)
+        catch_up(connection, CATCH_UP, wait=False)
 
 
 def take_from_index(connection: Connection, conversation: int, numbers: Sequence[int]) -> None:
@@ -74,7 +75,7 @@ def _insert(connection: Connection, rows: Sequence[tuple[int, int, str, str]]) -
         terms = column_text(text).split()
         length = len(terms) + _ADDED
         lexemes = _bounded(dict.fromkeys(terms))
-        lexemes += [*pairs(terms), conversation_term(conversation), owner]
+        lexemes += [*pairs(terms), conversation_term(conversation), owner, part_term(number)]
         new.append((conversation, number, length, stored_text(terms), Lexemes.of(lexemes)))
         counted = counts.setdefault(conversation, [0, 0])
         counted[0] += 1
@@ -105,12 +106,21 @@ def begin_rebuild(connection: Connection) -> None:
     set_setting(connection, "index_todo", last)
 
 
-def catch_up(connection: Connection, count: int) -> int:
+def _begin_unless_others_do(connection: Connection) -> None:
+    """Begin to index everything again: who has locked a conversation waits for nobody here, who may wait for it."""
+    query = "SELECT key, value FROM settings WHERE key IN ('prepare_version', 'index_todo') FOR UPDATE SKIP LOCKED"
+    state = dict(connection.execute(query))
+    if "index_todo" in state and int(state.get("prepare_version", INDEX_VERSION)) < INDEX_VERSION:
+        begin_rebuild(connection)
+
+
+def catch_up(connection: Connection, count: int, *, wait: bool) -> int:
     """Index up to `count` messages again, the newest first; return how many are left at most.
 
-    Others may do the same: one of them has the row that says how far it came.
+    Others may do the same: one of them has the row that says how far it came. The others wait for it, or do nothing.
     """
-    row = connection.execute("SELECT value FROM settings WHERE key = 'index_todo' FOR UPDATE SKIP LOCKED").fetchone()
+    todo = "SELECT value FROM settings WHERE key = 'index_todo' FOR UPDATE"
+    row = connection.execute(todo if wait else f"{todo} SKIP LOCKED").fetchone()
     if row is None:
         return 0
     rows = connection.execute(
@@ -119,12 +129,13 @@ def catch_up(connection: Connection, count: int) -> int:
         " WHERE m.kind = 0 AND m.id <= ? ORDER BY m.id DESC LIMIT ?",
         (int(row[0]), count),
     ).fetchall()
-    messages = load_readable(connection, [row[0] for row in rows])
     by_conversation: dict[int, list[int]] = {}
     for number, conversation, _, _ in rows:
         by_conversation.setdefault(conversation, []).append(number)
     for conversation in sorted(by_conversation):
         take_from_index(connection, conversation, by_conversation[conversation])
+    # now that the conversations are locked: what others deleted meanwhile is not indexed again
+    messages = load_readable(connection, [row[0] for row in rows])
     _insert(
         connection,
         [
@@ -138,8 +149,22 @@ def catch_up(connection: Connection, count: int) -> int:
     return left
 
 
+def is_parted(connection: Connection) -> bool:
+    """Tell whether the index can be asked part by part.
+
+    It cannot while messages are indexed as another version did it, nor beneath a policy for rows: there PostgreSQL
+    looks for words in one row after the other.
+    """
+    query = "SELECT key, value FROM settings UNION ALL SELECT 'policies', row_security_active('search')::text"
+    state = dict(connection.execute(query))
+    is_whole = int(state.get("prepare_version", 0)) >= INDEX_VERSION and state.get("index_todo") == "0"
+    return is_whole and state["policies"] == "false"
+
+
 class PostgresIndex(Part):
     """Searches the index and keeps it up to date."""
+
+    _parted = False
 
     def candidates(
         self,
@@ -157,7 +182,11 @@ class PostgresIndex(Part):
         """
         with self._db.read() as connection:
             return matching(
-                connection, Match(text=match, filter=filter, newest=newest), limit, newest_first=newest_first
+                connection,
+                Match(text=match, filter=filter, newest=newest),
+                limit,
+                newest_first=newest_first,
+                parted=self._is_parted(connection),
             )
 
     def term_counts(self, terms: Sequence[str], *, newest: int = 0) -> tuple[int, dict[str, int]]:
@@ -165,7 +194,13 @@ class PostgresIndex(Part):
         with self._db.read() as connection:
             last = connection.execute("SELECT coalesce(max(id), 0) FROM search").fetchone()[0]
             last = min(last, newest) if newest else last
-            return last, {term: term_count(connection, term, last) for term in terms}
+            parted = self._is_parted(connection)
+            return last, {term: term_count(connection, term, last, parted=parted) for term in terms}
+
+    def _is_parted(self, connection: Connection) -> bool:
+        """Tell whether the index can be asked part by part; once it can, that stays so."""
+        self._parted = self._parted or is_parted(connection)
+        return self._parted
 
     def index_backlog(self) -> int:
         """Return how many messages the index still lacks, at most, because the text preparation has changed."""
@@ -181,7 +216,7 @@ class PostgresIndex(Part):
         left = 1
         while left:
             with self._db.write() as connection:
-                left = catch_up(connection, _BATCH)
+                left = catch_up(connection, _BATCH, wait=True)
         with self._db.write() as connection:
             strays = connection.execute(_STRAYS).fetchall()
             for conversation, number in strays:

@@ -18,7 +18,7 @@ SCORED: Final = 12_000  # hits whose score is worked out, the newest ones
 COUNTED: Final = 2_000  # hits of a term that are counted; beyond, their number is estimated
 FEW_OTHERS: Final = SCANNED // 4  # messages outside the conversation that is searched
 
-_ALL: Final = (1 << 63) - 1
+ALL: Final = (1 << 63) - 1  # the highest number
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,7 +32,7 @@ class Match:
     @property
     def last(self) -> int:
         """The highest number that counts."""
-        return self.newest or _ALL
+        return self.newest or ALL
 
 
 def as_candidates(

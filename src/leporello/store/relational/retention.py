@@ -58,8 +58,9 @@ class Retention(Deletions):
             batch = branches[start : start + BATCH]
             with self._db.write() as connection:
                 found = find(connection, conversation, owner)
-                hidden = _hide_branches(connection, found, batch, self._clock()) if found else None
-            self.remove(hidden)
+                hidden = _hide_branches(connection, found, batch, self._clock()) if found else []
+            for each in hidden:
+                self.remove(each)
         return described(conversation, owner, numbers)
 
 
@@ -137,14 +138,16 @@ def _idle(connection: Connection, conversation: int, cutoff: float) -> tuple[lis
 
 def _hide_branches(
     connection: Connection, found: ConversationRow, branches: Sequence[int], now: float
-) -> Hidden | None:
+) -> list[Hidden | None]:
     """Hide the messages of branches, and remove the branches; those that were continued meanwhile stay."""
     used = {row[0] for row in connection.execute("SELECT parent FROM branches WHERE conversation = ?", (found.id,))}
     gone = [branch for branch in branches if branch not in used - set(branches) and branch != found.head]
+    if not gone:
+        return []
     within = f"conversation = ? AND branch IN ({placeholders(gone)})"
     rows = connection.execute(f"SELECT id FROM messages WHERE {within} AND kind = 0", (found.id, *gone)).fetchall()
     numbers = [number for (number,) in rows]
-    hidden = hide_range(connection, found, numbers, TOO_OLD, now) if numbers else None
+    hidden = [hide_range(connection, found, chunk, TOO_OLD, now) for chunk in chunks(numbers)]
     for table in ("windows", "handed_out", "leases", "known"):
         connection.execute(f"DELETE FROM {table} WHERE {within}", (found.id, *gone))
     connection.execute(

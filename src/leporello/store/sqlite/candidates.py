@@ -108,11 +108,11 @@ def _conditions(filter: SearchFilter, scope: _Scope) -> tuple[str, list[Any]]:  
     if not filter.superseded:
         conditions.append(("m.gone IS ?", None))
     if filter.role is not None:
-        conditions.append(("m.role = ?", filter.role))
+        conditions.append(("m.role = ?", column_text(filter.role)))
     if filter.name is not None:
-        conditions.append(("m.name = ? COLLATE NOCASE", filter.name))
+        conditions.append(("m.name = ? COLLATE NOCASE", column_text(filter.name)))
     if filter.tool is not None:
-        conditions.append(("instr(' ' || m.tool || ' ', ' ' || ? || ' ')", filter.tool))
+        conditions.append(("instr(' ' || m.tool || ' ', ' ' || ? || ' ')", column_text(filter.tool)))
     if filter.since is not None:
         conditions.append(("m.time >= ?", filter.since))
     if filter.until is not None:
