@@ -84,11 +84,16 @@ class Fold:
         return whole
 
     def add(self, messages: Sequence[Stored], leaf_tokens: int) -> None:
-        """Cover the messages with leaves: those that are prepared, and new ones for the rest, newest first."""
+        """Cover the messages with leaves: those that are prepared, and new ones for the rest, newest first.
+
+        Without a model a request that is folded later than what was done for it has a leaf of its own, before those.
+        """
         ready = self.usable(messages)
         covered = Coverage(ready)
         rest = [stored for stored in messages if stored.seq not in covered]
-        self._use([*ready, *self._stored(self._writer.leaves(pack(rest, leaf_tokens)))])
+        runs = [rest] if self._writer.has_model else Coverage(self.nodes).unbroken(rest)
+        leaves = [leaf for run in runs for leaf in self._writer.leaves(pack(run, leaf_tokens))]
+        self._use([*ready, *self._stored(leaves)])
 
     def improve(self) -> None:
         """Replace nodes by those that were written again in the background."""

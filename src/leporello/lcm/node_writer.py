@@ -101,10 +101,14 @@ class NodeWriter:
         self._memory = redact(memory)
 
     @property
+    def has_model(self) -> bool:
+        """Whether there is a model that could write nodes, now or later."""
+        return self._summariser.llm is not None
+
+    @property
     def may_ask(self) -> bool:
         """Whether there is a model to ask, within the limits, that has not failed."""
-        has_model = self.use_model and self._summariser.llm is not None
-        return has_model and self.call_budget.open and not self.call_budget.fallback
+        return self.use_model and self.has_model and self.call_budget.open and not self.call_budget.fallback
 
     def leaves(self, packed: Sequence[Sequence[Piece]]) -> list[Node]:
         """Write a leaf of each of these stretches of messages, the newest first.
@@ -112,7 +116,7 @@ class NodeWriter:
         Without a model small neighbours share a leaf; what a model writes is prepared one leaf at a time.
         """
         written = [self.leaf(pieces) for pieces in reversed(packed)][::-1]
-        if self._summariser.llm is not None:
+        if self.has_model:
             return written
         runs: list[list[tuple[Sequence[Piece], Node]]] = []
         for pieces, node in zip(packed, written, strict=True):
@@ -217,7 +221,7 @@ class NodeWriter:
         return redact(render(trim(pinned, budget, focus=self._focus.split())))
 
     def _meta(self, made_by: str) -> dict[str, Any]:
-        return {REMAKE: True} if made_by == "extract" and self._summariser.llm is not None else {}
+        return {REMAKE: True} if made_by == "extract" and self.has_model else {}
 
 
 def _leaf(pieces: Sequence[Piece], text: str, made_by: Literal["model", "extract"], mark: dict[str, Any]) -> Node:

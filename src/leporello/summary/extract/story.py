@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from leporello.summary.artifacts.call_lines import call_text, is_delegated
+from leporello.summary.artifacts.files import CHANGES, call_actions, clean
 from leporello.summary.extract.wording import announces
 
 if TYPE_CHECKING:
@@ -36,13 +38,15 @@ _STATES = {
 class QuestionAnswer:
     """A request of the user, and the last thing said in answer to it.
 
-    `index` is the message that mentioned it last, `acted` tells of tool calls in between.
+    `index` is the message that mentioned it last, `acted` tells of tool calls in between, `changed` are the files that
+    they changed, each with the index of the message.
     """
 
     request: str
     index: int
     answer: str = ""
     acted: bool = False
+    changed: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +54,16 @@ class Story:
     """A conversation as a sequence of exchanges; the first one has no request when the assistant began.
 
     A sentence that only announces the calls beside it is no answer. `last_words` are the last things that the assistant
-    said, each with whether the calls beside it were answered.
+    said, each with whether the calls beside it were answered. `outputs` are the calls whose output stands here alone,
+    `reports` what came back for tasks that were handed over in words.
     """
 
     exchanges: tuple[QuestionAnswer, ...] = ()
     last_words: tuple[tuple[str, bool], ...] = ()
     searched: tuple[str, ...] = ()
     read_in_part: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    reports: dict[str, str] = field(default_factory=dict)
     open_calls: tuple[ToolCall, ...] = ()
     tasks: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
@@ -79,17 +86,23 @@ def read_story(turns: Iterable[ReadTurn]) -> Story:
     words: list[tuple[str, ReadTurn]] = []
     searched: dict[str, None] = {}
     in_part: dict[str, None] = {}
+    outputs: dict[str, None] = {}
+    reports: dict[str, str] = {}
+    changed: list[tuple[int, str]] = []
     open_calls: dict[str, ToolCall] = {}
     tasks: dict[str, tuple[str, ...]] = {}
     for turn in turns:
         for result in turn.results:
-            open_calls.pop(result.call_id, None)
+            call = open_calls.pop(result.call_id, None)
+            if call and is_delegated(call):
+                reports[call_text(call)] = result.text
             in_part.update({result.about: None} if result.about else {})
+            outputs.update({result.called: None} if result.called else {})
         text = turn.text.strip()
         if turn.role == "user" and text:
             if request or answer or acted:
-                exchanges.append(QuestionAnswer(request=request, index=index, answer=answer, acted=acted))
-            request, answer, acted = text, "", False
+                exchanges.append(_exchange(request, index, answer, changed, acted=acted))
+            request, answer, acted, changed = text, "", False, []
         elif turn.role == "assistant" and text:
             if not (turn.calls and announces(text)):
                 answer, index = text, turn.at
@@ -98,17 +111,32 @@ def read_story(turns: Iterable[ReadTurn]) -> Story:
             acted = True
             open_calls[call.id or f"{turn.at}.{position}"] = call
             searched.update(dict.fromkeys(_patterns(call)))
+            changed += ((turn.at, path) for path in _changed(call))
             tasks = _tasks(call) or tasks
     if request or answer or acted:
-        exchanges.append(QuestionAnswer(request=request, index=index, answer=answer, acted=acted))
+        exchanges.append(_exchange(request, index, answer, changed, acted=acted))
     return Story(
         exchanges=tuple(exchanges),
         last_words=tuple((text, _is_answered(turn, open_calls)) for text, turn in words[-3:]),
         searched=tuple(searched),
         read_in_part=tuple(in_part),
+        outputs=tuple(outputs),
+        reports=reports,
         open_calls=tuple(open_calls.values()),
         tasks=tasks,
     )
+
+
+def _exchange(
+    request: str, index: int, answer: str, changed: Iterable[tuple[int, str]], *, acted: bool
+) -> QuestionAnswer:
+    return QuestionAnswer(request=request, index=index, answer=answer, acted=acted, changed=tuple(changed))
+
+
+def _changed(call: ToolCall) -> list[str]:
+    """Return the files that a call changes."""
+    done = dict.fromkeys(clean(path) for action, path in call_actions(call) if action in CHANGES)
+    return list(filter(None, done))
 
 
 def _is_answered(turn: ReadTurn, open_calls: dict[str, ToolCall]) -> bool:
