@@ -79,6 +79,8 @@ class TestWhatWasDone:
         report = "The reader decodes with UTF-8 in decode_row(). Nothing else reads manifests."
         messages = [user(ASKED), *used("", "Task", arguments, report)]
         assert told(messages).done == (f"`Task(Find the reader)` → {report}",)
+        begun = [user(ASKED), *used("", "Task", arguments, "Async agent launched successfully. agentId: ae1b1c5")]
+        assert told(begun).done == ("`Task(Find the reader)`: ok",)
         failed = [user(ASKED), *used("", "Task", arguments, "Error: no agent answered")]
         assert told(failed).blocked == ("`Task(Find the reader)`: failed: Error: no agent answered",)
         monkeypatch.setattr(story, "is_delegated", lambda _: False)  # defect

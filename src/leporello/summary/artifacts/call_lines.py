@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from leporello.redact import ABOUT, CALLED, PRINTED, redact_value
-from leporello.summary.artifacts.files import command_of, file_of, runs
+from leporello.summary.artifacts.files import command_of, file_of, runs, telling_arguments
 from leporello.summary.artifacts.reading import lines_of
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def call_text(call: ToolCall) -> str:
         return f"{call.name or 'tool'}({_shortened(' '.join(title.split()), _COMMAND_LENGTH)})"
     arguments = ", ".join(
         f"{key}={_shortened(' '.join(lines_of(value).split()), _ARGUMENT_LENGTH)}"
-        for key, value in call.arguments.items()
+        for key, value in telling_arguments(call).items()
     )
     return _shortened(f"{call.name or 'tool'}({arguments})", _COMMAND_LENGTH)
 

@@ -44,6 +44,9 @@ _STUCK = re.compile(
     r"|无法|卡住|等待",
     re.IGNORECASE,
 )
+_BEGINS = re.compile(r"\b(?:launched|started|queued|submitted|scheduled)\b", re.IGNORECASE)
+"""How a tool says that another agent is at work: no report yet."""
+_ANNOUNCED = 60  # characters
 _COMMANDS, _EXCHANGES, _STUCK_COMMANDS, _STEPS, _PER_LINE, _AT_ONCE = 80, 60, 6, 6, 12, 4
 _REQUEST, _ANSWER, _COMMAND = 90, 200, 120
 
@@ -154,7 +157,7 @@ def _answer(exchange: QuestionAnswer) -> str:
 def _report(trace: CommandTrace, reports: Mapping[str, str]) -> str:
     """Say how a command went, in one line; of a task that was handed over, how its report begins."""
     report = gist(reports.get(trace.text, ""), _ANSWER) if trace.outcome == "ok" else ""
-    if report:
+    if report and not _BEGINS.search(report[:_ANNOUNCED]):
         return f"`{one_line(trace.text, _COMMAND)}` → {report}"
     runs = f", {trace.failures} of {trace.count} runs failed" if trace.failures and trace.count > 1 else ""
     verdict = trace.detail or trace.outcome
