@@ -80,7 +80,7 @@ class TestWhatWasDone:
         messages = [user(ASKED), *used("", "Task", arguments, report)]
         assert told(messages).done == (f"`Task(Find the reader)` → {report}",)
         begun = [user(ASKED), *used("", "Task", arguments, "Async agent launched successfully. agentId: ae1b1c5")]
-        assert told(begun).done == ("`Task(Find the reader)`: ok",)
+        assert told(begun).done == ("`Task(Find the reader)`: Async agent launched successfully. agentId: ae1b1c5",)
         failed = [user(ASKED), *used("", "Task", arguments, "Error: no agent answered")]
         assert told(failed).blocked == ("`Task(Find the reader)`: failed: Error: no agent answered",)
         monkeypatch.setattr(story, "is_delegated", lambda _: False)  # defect

@@ -29,7 +29,6 @@ _LOOKS = re.compile(
     r"|task_?(?:create|get|list|output|update))\w*\(",
     re.IGNORECASE,
 )
-_STATES = {"in_progress": "under way", "blocked": "blocked", "pending": "open", "done": "done"}
 _UNANSWERED = "the latest instruction of these turns was not answered yet"
 _BEGUN = "the latest instruction of these turns was begun, but not answered yet"
 NOT_ANSWERED = frozenset({_UNANSWERED, _BEGUN})
@@ -139,13 +138,19 @@ def next_steps(story: Story, artifacts: Artifacts) -> list[str]:
 
 
 def _task_list(story: Story) -> list[str]:
-    """Write the list of tasks as it stood last, in one line as it was written in one call."""
-    states = (f"{label}: {'; '.join(story.tasks[state])}" for state, label in _STATES.items() if story.tasks.get(state))
-    return [f"tasks {told}"] if (told := " | ".join(states)) else []
+    """Write the list of tasks as it stood last, in one line as it was written in one call.
+
+    The tool and the words for states are those of the list: they are what it is kept with.
+    """
+    states: dict[str, list[str]] = {}
+    for task in sorted(story.tasks, key=lambda task: (task.is_done, not task.is_begun)):
+        states.setdefault(task.state, []).append(task.text)
+    told = " | ".join(f"{state}: {'; '.join(texts)}" for state, texts in states.items())
+    return [f"tasks ({story.task_tool}) {told}"] if told else []
 
 
 def _is_work_left(story: Story) -> bool:
-    return any(tasks for state, tasks in story.tasks.items() if state != "done")
+    return not all(task.is_done for task in story.tasks)
 
 
 def _answer(exchange: QuestionAnswer) -> str:
@@ -159,6 +164,8 @@ def _report(trace: CommandTrace, reports: Mapping[str, str]) -> str:
     report = gist(reports.get(trace.text, ""), _ANSWER) if trace.outcome == "ok" else ""
     if report and not _BEGINS.search(report[:_ANNOUNCED]):
         return f"`{one_line(trace.text, _COMMAND)}` → {report}"
+    if report:
+        return f"`{one_line(trace.text, _COMMAND)}`: {one_line(report, _ANNOUNCED)}"
     runs = f", {trace.failures} of {trace.count} runs failed" if trace.failures and trace.count > 1 else ""
     verdict = trace.detail or trace.outcome
     if trace.outcome == "failed" and "fail" not in verdict.lower():

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from leporello.summary.artifacts.call_lines import call_text, is_delegated
 from leporello.summary.artifacts.files import CHANGES, call_actions, clean
+from leporello.summary.extract.tasks import Task, TaskList
 from leporello.summary.extract.wording import announces
 
 if TYPE_CHECKING:
@@ -25,13 +26,6 @@ _TRIVIAL = re.compile(
 _THANKS = re.compile(r"(?:thank|谢谢|多谢).{0,60}|.{0,60}(?:thank you|谢谢).{0,40}", re.IGNORECASE | re.DOTALL)
 _PATTERN_KEYS = ("pattern", "query", "regex", "search", "q")
 _LONGEST_PATTERN = 60
-_TASK_KEYS = ("todos", "todo", "plan", "tasks", "items")
-_TASK_TEXT_KEYS = ("content", "step", "title", "text", "task", "description", "activeForm")
-_STATES = {
-    "completed": "done", "complete": "done", "done": "done", "finished": "done",
-    "in_progress": "in_progress", "in-progress": "in_progress", "active": "in_progress", "doing": "in_progress",
-    "blocked": "blocked",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +49,8 @@ class Story:
 
     A sentence that only announces the calls beside it is no answer. `last_words` are the last things that the assistant
     said, each with whether the calls beside it were answered. `outputs` are the calls whose output stands here alone,
-    `reports` what came back for tasks that were handed over in words.
+    `reports` what came back for tasks that were handed over in words, `tasks` the list as it stood last, kept with
+    `task_tool`.
     """
 
     exchanges: tuple[QuestionAnswer, ...] = ()
@@ -65,7 +60,8 @@ class Story:
     outputs: tuple[str, ...] = ()
     reports: dict[str, str] = field(default_factory=dict)
     open_calls: tuple[ToolCall, ...] = ()
-    tasks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    tasks: tuple[Task, ...] = ()
+    task_tool: str = ""
 
     @property
     def requests(self) -> tuple[str, ...]:
@@ -90,14 +86,15 @@ def read_story(turns: Iterable[ReadTurn]) -> Story:
     reports: dict[str, str] = {}
     changed: list[tuple[int, str]] = []
     open_calls: dict[str, ToolCall] = {}
-    tasks: dict[str, tuple[str, ...]] = {}
+    tasks = TaskList()
     for turn in turns:
         for result in turn.results:
             call = open_calls.pop(result.call_id, None)
             if call and is_delegated(call):
                 reports[call_text(call)] = result.text
-            in_part.update({result.about: None} if result.about else {})
-            outputs.update({result.called: None} if result.called else {})
+            in_part.update(dict.fromkeys(filter(None, [result.about])))
+            outputs.update(dict.fromkeys(filter(None, [result.called])))
+            tasks.answered(result.call_id, result.text)
         text = turn.text.strip()
         if turn.role == "user" and text:
             if request or answer or acted:
@@ -112,7 +109,7 @@ def read_story(turns: Iterable[ReadTurn]) -> Story:
             open_calls[call.id or f"{turn.at}.{position}"] = call
             searched.update(dict.fromkeys(_patterns(call)))
             changed += ((turn.at, path) for path in _changed(call))
-            tasks = _tasks(call) or tasks
+            tasks.called(call)
     if request or answer or acted:
         exchanges.append(_exchange(request, index, answer, changed, acted=acted))
     return Story(
@@ -123,7 +120,8 @@ def read_story(turns: Iterable[ReadTurn]) -> Story:
         outputs=tuple(outputs),
         reports=reports,
         open_calls=tuple(open_calls.values()),
-        tasks=tasks,
+        tasks=tasks.tasks,
+        task_tool=tasks.tool,
     )
 
 
@@ -153,23 +151,3 @@ def _patterns(call: ToolCall) -> list[str]:
 def is_trivial(request: str) -> bool:
     """Tell whether a request only agrees or says thanks."""
     return bool(_TRIVIAL.fullmatch(request.strip()) or _THANKS.fullmatch(request.strip()))
-
-
-def _tasks(call: ToolCall) -> dict[str, tuple[str, ...]]:
-    """Return the list of tasks that a call writes, by state."""
-    listed: list[Any] = next(
-        (call.arguments[key] for key in _TASK_KEYS if isinstance(call.arguments.get(key), list)), []
-    )
-    found: dict[str, list[str]] = {}
-    for item in listed:
-        text, state = _task(item)
-        if text:
-            found.setdefault(state, []).append(text)
-    return {state: tuple(texts) for state, texts in found.items()}
-
-
-def _task(item: Any) -> tuple[str, str]:
-    if not isinstance(item, dict) or "status" not in item:
-        return "", ""
-    text = next((item[key] for key in _TASK_TEXT_KEYS if isinstance(item.get(key), str)), "")
-    return " ".join(text.split()), _STATES.get(str(item["status"]).lower(), "pending")
