@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 LEAF_SHARE, CONDENSED_SHARE = 0.20, 0.40  # of the source
 SMALLEST_TEXT = 48
 TELLING_TEXT = 160  # tokens that a leaf may always have, if that is at most half of its source
+REQUEST_TEXT = 4 * TELLING_TEXT  # tokens that a leaf of what the user asked may have then
 MOST_SHARED = 4 * TELLING_TEXT  # tokens of small neighbours that share a leaf
 SMALLEST_SOURCE = 2 * SMALLEST_TEXT  # up to here the messages are quoted
 REMAKE = "remake"  # in the meta of a node that was written without the model
@@ -165,7 +166,8 @@ class NodeWriter:
         quote = _quoted(messages) if source <= SMALLEST_SOURCE else ""
         if 0 < count_text(quote) < source:
             return quote, "extract", {}
-        budget = max(SMALLEST_TEXT, min(max(TELLING_TEXT, int(source * LEAF_SHARE)), source // 2))
+        least = REQUEST_TEXT if all(role_of(message) == "user" for message in messages) else TELLING_TEXT
+        budget = max(SMALLEST_TEXT, min(max(least, int(source * LEAF_SHARE)), source // 2))
         text, made_by = self._written(messages, budget, source, lambda tokens: self._extracted(messages, tokens))
         text = self._pinned(text, messages, source // 2) if made_by == "model" else text
         text = text or redact(cut(_quoted(messages), source // 2))  # what cannot be summed up is quoted in part
