@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from leporello.summary.artifacts.call_lines import call_text, is_delegated
 from leporello.summary.artifacts.files import CHANGES, call_actions, clean
-from leporello.summary.extract.tasks import Task, TaskList
+from leporello.summary.extract.tasks import ListedTask, TaskList
 from leporello.summary.extract.wording import announces
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Story:
     outputs: tuple[str, ...] = ()
     reports: dict[str, str] = field(default_factory=dict)
     open_calls: tuple[ToolCall, ...] = ()
-    tasks: tuple[Task, ...] = ()
+    tasks: tuple[ListedTask, ...] = ()
     task_tool: str = ""
 
     @property

@@ -19,7 +19,7 @@ _FIRST_STATE, _DELETED = "pending", "deleted"
 _NUMBER = re.compile(r"#(\w+)|\bid: (\w+)")
 
 
-class Task(NamedTuple):
+class ListedTask(NamedTuple):
     """A task of a list, and its state in the words of the list."""
 
     text: str
@@ -41,12 +41,12 @@ class TaskList:
 
     def __init__(self) -> None:
         self.tool = ""
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, ListedTask] = {}
         self._created: dict[str, str] = {}
         """The tasks that calls have created, by the id of the call: the result says which number each has."""
 
     @property
-    def tasks(self) -> tuple[Task, ...]:
+    def tasks(self) -> tuple[ListedTask, ...]:
         """The tasks, in the order of the list."""
         return tuple(self._tasks.values())
 
@@ -71,10 +71,10 @@ class TaskList:
         """Take in a result: of a call that has created a task it tells the number."""
         created = self._created.pop(call_id, "")
         if created and (number := _NUMBER.search(text)):
-            self._tasks[number[1] or number[2]] = Task(created, _FIRST_STATE)
+            self._tasks[number[1] or number[2]] = ListedTask(created, _FIRST_STATE)
 
 
-def _listed(call: ToolCall) -> list[Task]:
+def _listed(call: ToolCall) -> list[ListedTask]:
     """Return the list of tasks that a call writes."""
     listed: list[Any] = next(
         (call.arguments[key] for key in _LIST_KEYS if isinstance(call.arguments.get(key), list)), []
@@ -82,10 +82,10 @@ def _listed(call: ToolCall) -> list[Task]:
     return [task for item in listed if (task := _task(item)).text]
 
 
-def _task(item: Any) -> Task:
+def _task(item: Any) -> ListedTask:
     if not isinstance(item, dict) or "status" not in item:
-        return Task("", "")
-    return Task(_first(item, _TEXT_KEYS), " ".join(str(item["status"]).split()))
+        return ListedTask("", "")
+    return ListedTask(_first(item, _TEXT_KEYS), " ".join(str(item["status"]).split()))
 
 
 def _first(values: dict[str, Any], keys: tuple[str, ...]) -> str:
