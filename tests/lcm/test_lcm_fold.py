@@ -9,7 +9,7 @@ import pytest
 
 from leporello import LCMEngine
 from leporello.errors import NetworkError
-from leporello.lcm import node_writer, verify
+from leporello.lcm import fold, node_writer, verify
 from leporello.lcm.dag import Coverage, roots, seqs_of
 from leporello.lcm.node_writer import _joined, _quoted
 from leporello.llm import FakeClock, ScriptedLLM
@@ -405,12 +405,12 @@ class TestARequestThatIsFoldedLaterThanWhatWasDoneForIt:
         f"- step {n}: module_{n}.py must use decode_row_{n}() instead of its own loop" for n in range(40)
     )
 
-    def blocks(self, make_engine: Make, work: Work) -> list[str]:
+    def blocks(self, make_engine: Make, work: Work, request: str = PLAN) -> list[str]:
         """Return the blocks of a request and a long loop of calls for it, folded before the next request came."""
         engine = make_engine(32_000)
         loop = [message for message in work(0, 60) if role_of(message) != "user"]
-        window = engine.compress([SYSTEM, {"role": "user", "content": self.PLAN}, *loop])
-        assert self.PLAN in [text_of(message) for message in window], "the newest request stays"
+        window = engine.compress([SYSTEM, {"role": "user", "content": request}, *loop])
+        assert request in [text_of(message) for message in window], "the newest request stays"
         window = engine.compress([*window, {"role": "assistant", "content": "Done."}, *work(60, 90), ASK])
         assert_sound(engine, window)
         return text_of(derived(window)).split("\n[node ")[1:]
@@ -429,3 +429,10 @@ class TestARequestThatIsFoldedLaterThanWhatWasDoneForIt:
         told = self.blocks(make_engine, work)[0].count("instead of its own loop")
         monkeypatch.setattr(node_writer, "REQUEST_TEXT", node_writer.TELLING_TEXT)  # defect
         assert told > self.blocks(make_engine, work)[0].count("instead of its own loop")
+
+    def test_has_no_block_of_its_own_when_it_says_nothing(
+        self, make_engine: Make, work: Work, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert not any("1 messages · 1 user" in block for block in self.blocks(make_engine, work, "Yes, go ahead."))
+        monkeypatch.setattr(fold, "is_trivial", lambda _: False)  # defect
+        assert "1 messages · 1 user" in self.blocks(make_engine, work, "Yes, go ahead.")[0]
