@@ -280,16 +280,6 @@ class TestNames:
         assert not any("/" in word for word in names.beside("src/a_test.go"))
         assert sum("/" in word for word in names.beside("src/d_test.go")) == 1
 
-    def test_of_how_a_program_was_run_are_none(self) -> None:
-        messages = [
-            user("Test it."),
-            *used("", "shell", {"command": "make test", "timeout": 300_000}, "ok"),
-            *used("", "TaskOutput", {"task_id": "a295012", "timeout": 30_000}, "ok", 2),
-            *used("", "set_limit", {"limit": 4_711_000}, "ok", 3),
-        ]
-        assert not {"300000", "30000"} & set(re.findall(r"\w+", str(told(messages).critical)))
-        assert "4711000" in str(told(messages).critical)
-
     def test_what_a_tool_says_about_a_file_that_it_changed_tells_nothing_of_it(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:

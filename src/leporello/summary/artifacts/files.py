@@ -111,11 +111,11 @@ def runs(call: ToolCall) -> bool:
 
 
 def telling_arguments(call: ToolCall) -> dict[str, Any]:
-    """Return the arguments of a call without the numbers that say how to run it, or which part of a file to show."""
+    """Return the arguments of a call without the numbers that say which part of a file to show."""
     actions = {action for action, _ in call_actions(call)}
-    if command_of(call) or (actions and actions <= _LOOKS):
-        return {key: value for key, value in call.arguments.items() if not isinstance(value, (int, float))}
-    return {key: value for key, value in call.arguments.items() if "timeout" not in key.lower()}
+    if command_of(call) or not actions or not actions <= _LOOKS:
+        return call.arguments
+    return {key: value for key, value in call.arguments.items() if not isinstance(value, (int, float))}
 
 
 def command_of(call: ToolCall) -> str:
