@@ -47,7 +47,8 @@ class CompactionFinished(Event):
     `tokens_before` and `tokens_after` are the plain estimate of the messages alone, without tools. The other pair,
     `prompt_tokens_before` and `prompt_tokens_after`, is the size of the whole request as a session counts it, 0 when it
     is unknown. `model_calls` and `cost_usd` are for the summaries of this fold, those that were written in the
-    background before it too.
+    background before it too. `summary_tokens` and `masked_tokens` are zones of the new window: the summary, or the
+    blocks, and the turns whose long tool outputs are one line each; 0 for engines that have no such zones.
     """
 
     status: str
@@ -61,6 +62,8 @@ class CompactionFinished(Event):
     cost_usd: float | None
     prompt_tokens_before: int = 0
     prompt_tokens_after: int = 0
+    summary_tokens: int = 0
+    masked_tokens: int = 0
 
     @property
     def folded(self) -> bool:
@@ -77,9 +80,11 @@ class CompactionFinished(Event):
         before, after = self.tokens
         cost = f", ${self.cost_usd:.4f}" if self.cost_usd else ""
         why = f" ({self.reason})" if self.reason else ""
+        sizes = {"summary": self.summary_tokens, "masked zone": self.masked_tokens}
+        zones = ", ".join(f"{name} {tokens:,}" for name, tokens in sizes.items() if tokens)
         return (
             f"{self.status}: {self.messages_before} → {self.messages_after} messages, "
-            f"{before:,} → {after:,} tokens, "
+            f"{before:,} → {after:,} tokens{f' ({zones})' if zones else ''}, "
             f"{self.seconds:.2f} s, {self.model_calls} model call{'' if self.model_calls == 1 else 's'}{cost}{why}"
         )
 

@@ -9,8 +9,8 @@ import pytest
 
 from leporello import LCMEngine
 from leporello.errors import NetworkError
-from leporello.lcm import node_writer, verify
-from leporello.lcm.dag import roots, seqs_of
+from leporello.lcm import fold, node_writer, verify
+from leporello.lcm.dag import Coverage, roots, seqs_of
 from leporello.lcm.node_writer import _joined, _quoted
 from leporello.llm import FakeClock, ScriptedLLM
 from leporello.messages import Message, role_of, text_of, violations
@@ -398,3 +398,41 @@ class TestSmallNeighbours:
     def test_what_a_model_wrote_is_not_joined(self, make_engine: Make) -> None:
         engine, _ = self.folded(make_engine, ScriptedLLM(GOOD, context_length=100_000))
         assert all(len(node.covers) == 1 for node in nodes_of(engine) if not node.children)
+
+
+class TestARequestThatIsFoldedLaterThanWhatWasDoneForIt:
+    PLAN = "Please bring all modules to the new reader:\n" + "\n".join(
+        f"- step {n}: module_{n}.py must use decode_row_{n}() instead of its own loop" for n in range(40)
+    )
+
+    def blocks(self, make_engine: Make, work: Work, request: str = PLAN) -> list[str]:
+        """Return the blocks of a request and a long loop of calls for it, folded before the next request came."""
+        engine = make_engine(32_000)
+        loop = [message for message in work(0, 60) if role_of(message) != "user"]
+        window = engine.compress([SYSTEM, {"role": "user", "content": request}, *loop])
+        assert request in [text_of(message) for message in window], "the newest request stays"
+        window = engine.compress([*window, {"role": "assistant", "content": "Done."}, *work(60, 90), ASK])
+        assert_sound(engine, window)
+        return text_of(derived(window)).split("\n[node ")[1:]
+
+    def test_stands_before_it(self, make_engine: Make, work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+        first, *others = self.blocks(make_engine, work)
+        assert "1 messages · 1 user" in first
+        assert "Please bring all modules" in first
+        assert not any("Please bring all modules" in block for block in others)
+        monkeypatch.setattr(Coverage, "unbroken", lambda _self, messages: [list(messages)])  # defect
+        assert "1 messages · 1 user" not in self.blocks(make_engine, work)[0]
+
+    def test_keeps_more_words_than_what_was_read(
+        self, make_engine: Make, work: Work, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        told = self.blocks(make_engine, work)[0].count("instead of its own loop")
+        monkeypatch.setattr(node_writer, "REQUEST_TEXT", node_writer.TELLING_TEXT)  # defect
+        assert told > self.blocks(make_engine, work)[0].count("instead of its own loop")
+
+    def test_has_no_block_of_its_own_when_it_says_nothing(
+        self, make_engine: Make, work: Work, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        assert not any("1 messages · 1 user" in block for block in self.blocks(make_engine, work, "Yes, go ahead."))
+        monkeypatch.setattr(fold, "is_trivial", lambda _: False)  # defect
+        assert "1 messages · 1 user" in self.blocks(make_engine, work, "Yes, go ahead.")[0]

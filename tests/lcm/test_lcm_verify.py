@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from leporello import LCMEngine
 from leporello.lcm import verify
 from leporello.messages import Message
+from leporello.messages.fixed import CLEARED_OUTPUT
 from leporello.store import Cover, Node, StoredWindow
+
+if TYPE_CHECKING:
+    from leporello.store.records import WindowItem
 
 pytestmark = pytest.mark.slow
 
@@ -152,6 +156,44 @@ def test_a_block_that_fell_out_of_the_window_is_found(engine: LCMEngine) -> None
     tampered: Any = Tampered(engine.store, window=without_first_block)
     (finding,) = verify(tampered, "s")
     assert "0 times" in finding.problem
+
+
+def another_id(item: WindowItem, others: list[str]) -> WindowItem:
+    shown = cast("Message", item["as"])
+    return {**item, "as": {**shown, "content": f"{CLEARED_OUTPUT} lcm_expand {others[0]}"}}
+
+
+def another_message(item: WindowItem, others: list[str]) -> WindowItem:
+    return {**item, "m": others[0]}
+
+
+def no_message(item: WindowItem, _others: list[str]) -> WindowItem:
+    return {**item, "m": "m999999"}
+
+
+@pytest.mark.parametrize(
+    ("defect", "problem"),
+    [
+        (another_id, "its line in the window leads to"),
+        (another_message, "it is not the output"),
+        (no_message, "it is not stored"),
+    ],
+)
+def test_a_masked_output_that_leads_elsewhere_is_found(
+    make_engine: Make, work: Work, defect: Callable[[WindowItem, list[str]], WindowItem], problem: str
+) -> None:
+    engine = make_engine(32_000, config={"masked_zone": 0.15})
+    engine.compress([*work(0, 60), ASK])
+    assert verify(engine.store, "s") == []
+    said = [row.id for row in engine.store.messages("s") if row.role == "assistant"]
+
+    def changed(window: StoredWindow) -> StoredWindow:
+        masked = next(item for item in window.items if "m" in item and "CLEARED" in str(item.get("as")).upper())
+        items = tuple(defect(item, said) if item is masked else item for item in window.items)
+        return replace(window, items=items)
+
+    tampered: Any = Tampered(engine.store, window=changed)
+    assert problem in "\n".join(finding.problem for finding in verify(tampered, "s"))
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from leporello.messages.fixed import CLEARED_OUTPUT, LONGEST_CLEARED
 from leporello.summary import masking
 from leporello.summary.blocks import shown
 from leporello.summary.masking import is_long_output, masked, masked_in_zone, masked_stop, zone_start
+from leporello.summary.placement import is_marked
 from leporello.testing.secrets import leaks, pieces as fragments
 from leporello.tokens import count_message, count_messages
 
@@ -140,9 +141,24 @@ def test_between_folds_nothing_moves(folded: tuple[LCMEngine, list[Message], lis
     assert shown(engine.branch)[: len(window)] == window
 
 
+def test_the_report_names_the_zones(folded: tuple[LCMEngine, list[Message], list[Message]]) -> None:
+    engine, _, window = folded
+    report = engine.last_compaction
+    assert report
+    (blocks,) = [message for message in window if is_marked(message)]
+    assert report.summary_tokens == count_message(blocks)
+    stop = masked_stop(window)
+    assert report.masked_tokens == count_messages(window[window.index(blocks) + 1 : stop]) > 0
+    zones = f"(summary {report.summary_tokens:,}, masked zone {report.masked_tokens:,})"
+    assert zones in str(report.finished("s"))
+
+
 def test_without_a_zone_there_is_none(make_engine: Make, work: Work) -> None:
-    window = make_engine(32_000, config={"masked_zone": 0}).compress([SYSTEM, *work(0, 60), ASK])
+    engine = make_engine(32_000, config={"masked_zone": 0})
+    window = engine.compress([SYSTEM, *work(0, 60), ASK])
     assert zone_of(window) == []
+    assert engine.last_compaction
+    assert engine.last_compaction.masked_tokens == 0 < engine.last_compaction.summary_tokens
 
 
 def test_of_a_short_talk_without_tools_a_part_is_folded_all_the_same(make_engine: Make) -> None:

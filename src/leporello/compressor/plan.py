@@ -16,7 +16,7 @@ from leporello.compressor.boundaries import Boundaries, find_boundaries
 from leporello.compressor.prune import prune
 from leporello.messages import Message, leading_systems, tool_calls_of, unread_start
 from leporello.messages.types import newest_of
-from leporello.summary.artifacts.files import marks_of
+from leporello.summary.artifacts.call_lines import marks_of
 from leporello.summary.masking import zone_start
 from leporello.summary.payloads import shorten
 from leporello.summary.squeeze import PAYLOAD_LIMITS, squeeze, squeeze_unread

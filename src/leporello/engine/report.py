@@ -19,7 +19,8 @@ class CompactionReport:
     (folded, but without the model that was asked for). `unfoldable` holds the indexes of messages in the result that
     alone keep it above the threshold. `tokens_before` and `tokens_after` are the plain estimate of the messages alone,
     without tools. `model_calls` and `cost_usd` are for all summaries that it used, those written in the background too;
-    `cost_usd` is None when a price is not known.
+    `cost_usd` is None when a price is not known. `summary_tokens` and `masked_tokens` are what the summary, or the
+    blocks, and the masked zone take in the result of our own engines.
     """
 
     status: Status
@@ -32,6 +33,8 @@ class CompactionReport:
     seconds: float = 0.0
     cost_usd: float | None = None
     unfoldable: tuple[int, ...] = ()
+    summary_tokens: int = 0
+    masked_tokens: int = 0
 
     @property
     def folded(self) -> bool:

@@ -6,7 +6,7 @@ covers nodes. All functions are pure.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,8 @@ from leporello.messages.fixed import CLEARED_OUTPUT
 from leporello.messages.types import THINKING_TYPES
 from leporello.redact import ABOUT, redact_messages, redact_part, secrets
 from leporello.store.records import Cover
-from leporello.summary.artifacts.files import file_of, marks_of
+from leporello.summary.artifacts.call_lines import marks_of
+from leporello.summary.artifacts.files import file_of
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
@@ -222,6 +223,16 @@ class Coverage:
 
     def __contains__(self, seq: int) -> bool:
         return self.leaf(seq) is not None
+
+    def unbroken(self, messages: Iterable[Stored]) -> list[list[Stored]]:
+        """Return the runs of messages between which no leaf covers any."""
+        runs: list[list[Stored]] = []
+        for stored in messages:
+            at = bisect_right(self._firsts, runs[-1][-1].seq) if runs else 0
+            if not runs or (at < len(self._firsts) and self._firsts[at] < stored.seq):
+                runs.append([])
+            runs[-1].append(stored)
+        return runs
 
 
 def roots(nodes: Sequence[Node]) -> list[Node]:

@@ -22,8 +22,9 @@ from leporello.lcm.dag import (
     with_files,
 )
 from leporello.lcm.node_writer import REMAKE, SMALLEST_TEXT
-from leporello.messages import is_system
+from leporello.messages import is_system, text_of
 from leporello.summary.blocks import block_tokens
+from leporello.summary.extract.story import is_trivial
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -86,13 +87,18 @@ class Fold:
         return whole
 
     def add(self, messages: Sequence[Stored], leaf_tokens: int) -> None:
-        """Cover the messages with leaves: those that are prepared, and new ones for the rest, newest first."""
+        """Cover the messages with leaves: those that are prepared, and new ones for the rest, newest first.
+
+        Without a model a request that is folded later than what was done for it has a leaf of its own, before those.
+        """
         ready = self.usable(messages)
         covered = Coverage(ready)
         rest = [stored for stored in messages if stored.seq not in covered]
         if self._writer.has_focus:
             self._unfocused.update(node.id for node in ready)
-        self._use([*ready, *self._stored(self._writer.leaves(pack(rest, leaf_tokens)))])
+        runs = [rest] if self._writer.has_model else _telling(Coverage(self.nodes).unbroken(rest))
+        leaves = [leaf for run in runs for leaf in self._writer.leaves(pack(run, leaf_tokens))]
+        self._use([*ready, *self._stored(leaves)])
 
     def improve(self) -> None:
         """Replace nodes by those that were written again in the background."""
@@ -165,6 +171,18 @@ class Fold:
     def _stored(self, nodes: Sequence[Node]) -> list[Node]:
         branch = self._branch
         return branch.store.add_nodes(branch.conversation, nodes, owner=branch.owner) if nodes else []
+
+
+def _telling(runs: Iterable[list[Stored]]) -> list[list[Stored]]:
+    """Return the runs, with those that only say yes or thanks joined to the next one."""
+    found: list[list[Stored]] = []
+    said: list[Stored] = []
+    for run in runs:
+        said = [*said, *run]
+        if not all(stored.role == "user" and is_trivial(text_of(stored.message)) for stored in said):
+            found.append(said)
+            said = []
+    return [*found, said] if said else found
 
 
 def budget_over(group: Sequence[Node], room: int, less: int = 1) -> int:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 LEAF_SHARE, CONDENSED_SHARE = 0.20, 0.40  # of the source
 SMALLEST_TEXT = 48
 TELLING_TEXT = 160  # tokens that a leaf may always have, if that is at most half of its source
+REQUEST_TEXT = 4 * TELLING_TEXT  # tokens that a leaf of what the user asked may have then
 MOST_SHARED = 4 * TELLING_TEXT  # tokens of small neighbours that share a leaf
 SMALLEST_SOURCE = 2 * SMALLEST_TEXT  # up to here the messages are quoted
 REMAKE = "remake"  # in the meta of a node that was written without the model
@@ -106,10 +107,14 @@ class NodeWriter:
         return bool(self._focus)
 
     @property
+    def has_model(self) -> bool:
+        """Whether there is a model that could write nodes, now or later."""
+        return self._summariser.llm is not None
+
+    @property
     def may_ask(self) -> bool:
         """Whether there is a model to ask, within the limits, that has not failed."""
-        has_model = self.use_model and self._summariser.llm is not None
-        return has_model and self.call_budget.open and not self.call_budget.fallback
+        return self.use_model and self.has_model and self.call_budget.open and not self.call_budget.fallback
 
     def leaves(self, packed: Sequence[Sequence[Piece]]) -> list[Node]:
         """Write a leaf of each of these stretches of messages, the newest first.
@@ -117,7 +122,7 @@ class NodeWriter:
         Without a model small neighbours share a leaf; what a model writes is prepared one leaf at a time.
         """
         written = [self.leaf(pieces) for pieces in reversed(packed)][::-1]
-        if self._summariser.llm is not None:
+        if self.has_model:
             return written
         runs: list[list[tuple[Sequence[Piece], Node]]] = []
         for pieces, node in zip(packed, written, strict=True):
@@ -166,7 +171,8 @@ class NodeWriter:
         quote = _quoted(messages) if source <= SMALLEST_SOURCE else ""
         if 0 < count_text(quote) < source:
             return quote, "extract", {}
-        budget = max(SMALLEST_TEXT, min(max(TELLING_TEXT, int(source * LEAF_SHARE)), source // 2))
+        least = REQUEST_TEXT if all(role_of(message) == "user" for message in messages) else TELLING_TEXT
+        budget = max(SMALLEST_TEXT, min(max(least, int(source * LEAF_SHARE)), source // 2))
         text, made_by = self._written(messages, budget, source, lambda tokens: self._extracted(messages, tokens))
         text = self._pinned(text, messages, source // 2) if made_by == "model" else text
         text = text or redact(cut(_quoted(messages), source // 2))  # what cannot be summed up is quoted in part
@@ -222,7 +228,7 @@ class NodeWriter:
         return redact(render(trim(pinned, budget, focus=self._focus.split())))
 
     def _meta(self, made_by: str) -> dict[str, Any]:
-        return {REMAKE: True} if made_by == "extract" and self._summariser.llm is not None else {}
+        return {REMAKE: True} if made_by == "extract" and self.has_model else {}
 
 
 def _leaf(pieces: Sequence[Piece], text: str, made_by: Literal["model", "extract"], mark: dict[str, Any]) -> Node:

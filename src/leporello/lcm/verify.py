@@ -5,12 +5,15 @@ Edited and undone messages are listed apart by the store and need no cover; syst
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
 from leporello.errors import StoreError
 from leporello.lcm.dag import flat_text, roots, seqs_of
 from leporello.lcm.fold import tiles
+from leporello.messages import role_of, text_of
+from leporello.messages.fixed import CLEARED_OUTPUT, is_cleared
 from leporello.store.records import Finding
 
 if TYPE_CHECKING:
@@ -20,6 +23,8 @@ if TYPE_CHECKING:
     from leporello.store.records import Cover, Node, Stored, StoredWindow
 
 __all__ = ["Finding", "verify"]
+
+_EXPANDED = re.compile(rf"{re.escape(CLEARED_OUTPUT)} lcm_expand (\w+)")
 
 
 def verify(store: Store, conversation: str, *, owner: str = "") -> list[Finding]:
@@ -52,7 +57,14 @@ def _folding(store: Store, conversation: str, owner: str) -> Iterator[Finding]:
         window = store.window(conversation, owner=owner, branch=branch.id)
         where = f" (branch {branch.id})" if len(branches) > 1 else ""
         stored = {row.seq for row in rows}
-        for found in (_coverage(rows, nodes, window), _path(rows, nodes), _dag(nodes, stored), _window(nodes, window)):
+        checks = (
+            _coverage(rows, nodes, window),
+            _path(rows, nodes),
+            _dag(nodes, stored),
+            _window(nodes, window),
+            _masked(rows, window),
+        )
+        for found in checks:
             yield from (Finding(where=each.where + where, problem=each.problem) for each in found)
 
 
@@ -142,3 +154,20 @@ def _window(nodes: Sequence[Node], window: StoredWindow) -> Iterator[Finding]:
             yield Finding(where=f"node {name}", problem="it stands in the window, but is not a top of the DAG")
         elif shown.count(name) != 1:
             yield Finding(where=f"node {name}", problem=f"it stands {shown.count(name)} times in the window")
+
+
+def _masked(rows: Sequence[Stored], window: StoredWindow) -> Iterator[Finding]:
+    """Find masked outputs whose line does not lead back to the output that it stands for."""
+    stored = {row.id: row for row in rows}
+    for item in window.items:
+        shown = item.get("as")
+        if "m" not in item or shown is None or not is_cleared(text_of(shown)):
+            continue
+        where, original = f"message {item['m']}", stored.get(item["m"])
+        named = _EXPANDED.search(text_of(shown))
+        if original is None:
+            yield Finding(where=where, problem="its line stands in the window, but it is not stored")
+        elif original.role != role_of(shown):
+            yield Finding(where=where, problem="it is not the output that its line in the window stands for")
+        elif named and named[1] != item["m"]:
+            yield Finding(where=where, problem=f"its line in the window leads to {named[1]}")

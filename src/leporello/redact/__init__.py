@@ -5,7 +5,7 @@
 """
 
 from leporello.redact.logs import logger
-from leporello.redact.messages import ABOUT, PRINTED, RedactedMessage, redact_message, redact_messages
+from leporello.redact.messages import ABOUT, CALLED, PRINTED, RedactedMessage, redact_message, redact_messages
 from leporello.redact.redacted import EMPTY, Redacted, joined
 from leporello.redact.redactor import WITHHELD, redact, redact_part, redact_value, secrets
 from leporello.redact.rules import Rule, pattern_rule
@@ -13,6 +13,7 @@ from leporello.redact.spans import Secret
 
 __all__ = [
     "ABOUT",
+    "CALLED",
     "EMPTY",
     "PRINTED",
     "WITHHELD",

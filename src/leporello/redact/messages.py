@@ -20,13 +20,15 @@ RedactedMessage = NewType("RedactedMessage", dict[str, Any])
 
 ABOUT = "about_file"
 """The key of a view of a tool result under which the file of its call stands, when the call is not there to be read."""
+CALLED = "called_as"
+"""The key under which its call stands as one line, when it is about no file."""
 PRINTED = "printed_by_program"
 """The key that says that its call, which is not there, ran a program."""
 
 _READ = frozenset(
-    {"role", "name", "timestamp", "tool_call_id", "tool_call_ids", "content", "tool_calls", ABOUT, PRINTED}
+    {"role", "name", "timestamp", "tool_call_id", "tool_call_ids", "content", "tool_calls", ABOUT, CALLED, PRINTED}
 )
-_NAMES = ("name", "timestamp", ABOUT)
+_NAMES = ("name", "timestamp", ABOUT, CALLED)
 _TEXT_PART = frozenset({"type", "text"})
 _MEDIA = IMAGE_TYPES | {"input_audio", "file"}
 _SEPARATOR = "\n\x01\n"  # not white space to a regular expression, so no pattern runs across it

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from leporello.messages.fixed import SUMMARY_MARK, is_cleared
 from leporello.messages.rules import is_thinking
 from leporello.messages.types import IMAGE_TYPES, parts_of, role_of, text_of
-from leporello.redact import ABOUT
+from leporello.redact import ABOUT, CALLED
 from leporello.summary.excerpt import excerpt, soft_end
 from leporello.tokens import count_text
 
@@ -255,7 +255,7 @@ def _label(index: int, role: str, message: Any, names: dict[Any, str]) -> str:
         call_id = message.get("tool_call_id")
         tool = names.get(call_id) if isinstance(call_id, str) else None
         label = f"#{index} result of {tool or _short(message.get('name')) or 'a tool'}"
-        about = message.get(ABOUT)
+        about = message.get(ABOUT) or message.get(CALLED)
         return f"{label} about {' '.join(about.split())[:_MAX_ADDRESS]}" if isinstance(about, str) else label
     if _is_marked(message):
         return f"#{index} a text that begins like an earlier summary, quoted"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from leporello.engine import CompactionReport
-from leporello.events import CompactionStarted, SummaryFellBack
+from leporello.events import FOLDED, CompactionStarted, SummaryFellBack
 from leporello.redact import redact
 from leporello.summary.refire import Targets, fires_at, targets
-from leporello.summary.sizes import Sizes, unfoldable
+from leporello.summary.sizes import Sizes, unfoldable, zone_tokens
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -89,6 +89,7 @@ class CompactionRun:
 
         `cut` are the places of unread messages that had to be shortened.
         """
+        summary, masked = zone_tokens(result, self.sizes) if status in FOLDED else (0, 0)
         report = CompactionReport(
             status=status,
             reason=reason,
@@ -100,6 +101,8 @@ class CompactionRun:
             seconds=self._clock() - self._started,
             cost_usd=spent.cost_usd if spent else None,
             unfoldable=unfoldable(result, self.sizes, self.targets.goal, cut=cut),
+            summary_tokens=summary,
+            masked_tokens=masked,
         )
         self._engine.last_compaction = report
         self._engine.compression_count += report.folded

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from leporello.messages.types import newest_of
+from leporello.summary.masking import masked_stop
+from leporello.summary.placement import is_marked
 from leporello.tokens import count_message
 
 if TYPE_CHECKING:
@@ -41,3 +44,13 @@ def unfoldable(
         named.add(index)
         left -= sizes.of(result[index])
     return tuple(sorted(named))
+
+
+def zone_tokens(messages: Sequence[Message], sizes: Sizes) -> tuple[int, int]:
+    """Return what the summary, or the blocks, and the masked zone behind it take in a window."""
+    user = newest_of(messages, "user")
+    summary = max((at for at, message in enumerate(messages) if at != user and is_marked(message)), default=-1)
+    if summary < 0:
+        return 0, 0
+    zone = messages[summary + 1 : masked_stop(messages, summary + 1)]
+    return sizes.of(messages[summary]), sizes.total(zone)

@@ -10,11 +10,13 @@ import pytest
 
 from leporello.messages import tool_calls_of
 from leporello.redact import ABOUT, PRINTED, redact_messages
-from leporello.summary.artifacts import files, values
+from leporello.summary.artifacts import call_lines, files, sayings, values
+from leporello.summary.artifacts.call_lines import marks_of
 from leporello.summary.artifacts.reading import read_turns
 from leporello.summary.extract import context, extract_summary, progress, salient_names, story, wording
 from leporello.summary.extract.salient_names import Names
 from leporello.summary.template import Sections, parse
+from leporello.testing.secrets import leaks, pieces
 
 Messages = list[dict[str, Any]]
 ASKED = "The nightly import crashes. Find out why and fix it."
@@ -56,6 +58,59 @@ class TestWhatWasDone:
         assert told(messages).done == (f"“{ASKED}” → {FOUND}",)
         monkeypatch.setattr(story, "announces", lambda _: False)  # defect
         assert told(messages).done == (f"“{ASKED}” → Let me look at the code first.",)
+
+    def test_files_stand_with_the_request_that_they_were_changed_for(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        first = [user(ASKED), *used("", "write_file", {"path": "src/reader.py", "text": "x"}, "ok"), assistant(FOUND)]
+        edit = used("", "edit_file", {"path": "src/export.py", "new": "y"}, "ok", 2)
+        lost = used("", "edit_file", {"path": "src/lost.py", "new": "y"}, "Error: no such file", 3)
+        second = [user("Now the export, please."), *edit, *lost, *edit, assistant("The export writes UTF-8 now.")]
+        done = (
+            "changed reader.py",
+            f"“{ASKED}” → {FOUND}",
+            "changed export.py 2×",
+            "“Now the export, please.” → The export writes UTF-8 now.",
+        )
+        assert told([*first, *second]).done == done
+        monkeypatch.setattr(progress, "CHANGES", frozenset())  # defect: no change counts
+        assert told([*first, *second]).done == (done[1], done[3])
+
+    def test_what_came_back_for_a_task_that_was_handed_over(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        arguments = {"description": "Find the reader", "prompt": "Look for what decodes manifests. " * 20}
+        report = "The reader decodes with UTF-8 in decode_row(). Nothing else reads manifests."
+        messages = [user(ASKED), *used("", "Task", arguments, report)]
+        assert told(messages).done == (f"`Task(Find the reader)` → {report}",)
+        begun = [user(ASKED), *used("", "Task", arguments, "Async agent launched successfully. agentId: ae1b1c5")]
+        assert told(begun).done == ("`Task(Find the reader)`: Async agent launched successfully. agentId: ae1b1c5",)
+        failed = [user(ASKED), *used("", "Task", arguments, "Error: no agent answered")]
+        assert told(failed).blocked == ("`Task(Find the reader)`: failed: Error: no agent answered",)
+        monkeypatch.setattr(story, "is_delegated", lambda _: False)  # defect
+        assert told(messages).done == ("`Task(Find the reader)`: ok",)
+
+    def test_the_open_request_of_an_earlier_summary_stands_before_its_answer(self) -> None:
+        earlier = extract_summary(redact_messages([user(ASKED), *LOOK]), budget_tokens=2_000)
+        after = [*READ, assistant(FOUND)]
+        assert told(after, previous=earlier).done[-1] == f"“{ASKED}” → {FOUND}"
+        answered = extract_summary(
+            redact_messages([user(ASKED), *LOOK, assistant("It is fixed.")]), budget_tokens=2_000
+        )
+        assert told(after, previous=answered).done[-1] == f"the assistant said: {FOUND}"
+
+    def test_an_output_whose_call_is_elsewhere_says_which_call_it_was(self) -> None:
+        call, result = used(
+            "", "shell", {"command": "cd /src && gh pr diff 2 2>&1", "timeout": 60_000}, "+ a line\n" * 90
+        )
+        marks = marks_of(tool_calls_of(call)[0])
+        assert told([{**result, **marks}]).done == ("read what came of `gh pr diff 2`",)
+        assert told([result]).done == ()
+
+    def test_no_half_of_a_secret_stands_in_the_line_of_a_call(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0" * 2
+        for filler in range(100, 160, 5):
+            call, _ = used("", "shell", {"command": f"echo {'x' * filler} {secret}"}, "ok")
+            assert not set(leaks(pieces([secret]), str(marks_of(tool_calls_of(call)[0]))))
+        monkeypatch.setattr(call_lines, "redact_value", lambda value: value)  # defect
+        call, _ = used("", "shell", {"command": f"echo {'x' * 120} {secret}"}, "ok")
+        assert set(leaks(pieces([secret]), str(marks_of(tool_calls_of(call)[0]))))
 
     def test_what_was_looked_at_where_there_is_nothing_else(self) -> None:
         assert told([user(ASKED), *LOOK, *READ]).done == ("read reader.py; searched for `decode`",)
@@ -181,7 +236,7 @@ class TestNames:
         output = "\n".join(f"tests/test_a.py::test_row_{n:02} PASSED" for n in range(30))
         (called, result), asked = used("", "shell", {"command": "pytest -v tests/test_a.py"}, output), user("Test it.")
         assert "test_row" not in str(told([asked, called, result]))
-        marks = files.marks_of(tool_calls_of(called)[0])
+        marks = marks_of(tool_calls_of(called)[0])
         assert marks[PRINTED]
         assert "test_row" not in str(told([asked, {**result, **marks}]))
         del marks[PRINTED]  # defect
@@ -207,11 +262,38 @@ class TestNames:
         names = Names(list(read_turns(redact_messages(messages))))
         assert {"a/src/app/bill.py", "7012e98b..8f6e8f5e"} <= set(names.ranked())
 
+    def test_are_no_halves_and_have_no_written_line_break_before_them(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        quoted = r'fmt.Println("done\nEntireSession\tbaseHead") in C:\table_of\new_names'
+        assert salient_names.names_in(quoted.partition(" in ")[0]) == {"fmt.Println", "EntireSession", "baseHead"}
+        assert {"table_of", "new_names"} <= salient_names.names_in(quoted.partition(" in ")[2])
+        monkeypatch.setattr(salient_names, "_LONGEST_LISTING", 100)
+        messages = [user("Look."), *used("", "list_all", {}, "someName " * 10 + "TestCheckpoint")]
+        assert "TestC" not in str(told(messages))
+        monkeypatch.setattr(salient_names, "_shortened", lambda text, length: text[:length])  # defect
+        assert "TestCheckp" in str(told(messages))
+
+    def test_beside_a_path_words_come_before_other_paths(self) -> None:
+        listed = "src/a_test.go\nsrc/b_test.go\nsrc/c_test.go src/d_test.go src/e_test.go src/f_test.go"
+        names = Names(
+            list(read_turns(redact_messages([user(f"{listed}\nsrc/a_test.go tests the berths, src/b_test.go not")])))
+        )
+        assert not any("/" in word for word in names.beside("src/a_test.go"))
+        assert sum("/" in word for word in names.beside("src/d_test.go")) == 1
+
+    def test_what_a_tool_says_about_a_file_that_it_changed_tells_nothing_of_it(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        said = "The file /w/src/reader.py has been updated successfully."
+        messages = [user("Go on."), *used("", "edit_file", {"path": "/w/src/reader.py", "new": "x"}, said)]
+        assert told(messages).files == ("/w/src/reader.py — written",)
+        monkeypatch.setattr(salient_names, "_without_acknowledgement", lambda text, _: text)  # defect
+        assert told(messages).files == ("/w/src/reader.py — about updated successfully, written",)
+
 
 class TestFiles:
     def test_a_part_of_an_output_says_which_file_was_read(self) -> None:
         part = {"role": "tool", "tool_call_id": "c9", "content": "plain words\n" * 90, ABOUT: "src/reader.py"}
-        assert told([part]).done == ("read a part of src/reader.py",)
+        assert told([part]).done == ("read a part of reader.py",)
 
     def test_stand_once_however_they_were_named(self) -> None:
         files_ = told([user("Look at src/app/reader.py, I mean reader.py and app/reader.py.")]).files
@@ -224,6 +306,14 @@ class TestFiles:
         found = salient_names.names_in("src/phase_test.go-578-func")
         monkeypatch.setattr(salient_names, "GREP_LINE", NOTHING)  # defect
         assert found == {"src/phase_test.go"} != salient_names.names_in("src/phase_test.go-578-func")
+
+
+def test_no_half_of_bold_type_or_code_is_left_of_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = "- [ ] **Never** touch `migrations/`.\n* `pending` must not be skipped.\n> **Always use tabs. Then** go on."
+    rules = ("**Never** touch `migrations/`.", "`pending` must not be skipped.", "Always use tabs.")
+    assert told([user(asked)]).constraints == rules
+    monkeypatch.setattr(sayings, "_PAIRED", ())  # defect
+    assert told([user(asked)]).constraints[2] == "**Always use tabs."
 
 
 @pytest.mark.parametrize(

@@ -249,10 +249,24 @@ def test_the_list_of_tasks_stands_in_one_line_by_state() -> None:
         {"content": "set up", "status": "completed"},
     ]
     told = parse(extract_summary([user("go"), *used(1, "todo", {"todos": todos}, "ok")], budget_tokens=500))
-    assert "tasks under way: fix bug | open: write docs | done: set up" in told.in_progress
+    assert "tasks (todo) in_progress: fix bug | pending: write docs | completed: set up" in told.in_progress
     finished = [{**todo, "status": "completed"} for todo in todos]
     told = parse(extract_summary([user("go"), *used(1, "todo", {"todos": finished}, "ok")], budget_tokens=500))
-    assert "tasks done: write docs; fix bug; set up" in told.done
+    assert "tasks (todo) completed: write docs; fix bug; set up" in told.done
+
+
+def test_tasks_that_are_kept_one_by_one_stand_in_the_list_too() -> None:
+    talk = [user("go")]
+    for number, subject in enumerate(["set up", "fix bug", "write docs", "a mistake"], start=1):
+        talk += used(
+            number, "TaskCreate", {"subject": subject, "description": "x"}, f"Task #{number} created: {subject}"
+        )
+    for number, state in ((1, "completed"), (2, "in_progress"), (4, "deleted")):
+        talk += used(10 + number, "TaskUpdate", {"taskId": str(number), "status": state}, f"Updated task #{number}")
+    told = parse(extract_summary(talk, budget_tokens=500))
+    assert "tasks (TaskUpdate) in_progress: fix bug | pending: write docs | completed: set up" in told.in_progress
+    lost = [message for message in talk if "created" not in str(message.get("content"))]  # planted: no numbers
+    assert not any(line.startswith("tasks") for line in parse(extract_summary(lost, budget_tokens=500)).in_progress)
 
 
 def test_a_call_without_a_result_is_in_progress() -> None:

@@ -6,7 +6,6 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from leporello.redact import ABOUT, PRINTED
 from leporello.summary.artifacts.shell import file_actions
 from leporello.summary.artifacts.spots import whole_line
 
@@ -46,6 +45,8 @@ _PATCH_FILE = re.compile(
     re.MULTILINE,
 )
 _LOOKS = frozenset({"read", "searched", "listed"})
+CHANGES = ("written", "created", "deleted", "moved")
+"""What changes a file."""
 _PATCH_VERBS = {"Add": "created", "Update": "written", "Delete": "deleted"}
 _FRAME = re.compile(r'File "([^"\n<]{1,300})", line \d+')
 _MENTION = re.compile(
@@ -98,10 +99,10 @@ def file_of(call: ToolCall) -> str:
     return paths.pop() if len(paths) == 1 else ""
 
 
-def marks_of(call: ToolCall) -> dict[str, Any]:
-    """Return what a view of a result says about its call when the call is not there: its file, whether it ran."""
-    file = file_of(call)
-    return {**({ABOUT: file} if file else {}), **({PRINTED: True} if runs(call) else {})}
+def changed_by(call: ToolCall) -> list[str]:
+    """Return the files that a call changes; [] when it does anything else, too."""
+    done = [(action, path) for action, given in call_actions(call) if (path := clean(given))]
+    return [path for _, path in done] if all(action in CHANGES for action, _ in done) else []
 
 
 def runs(call: ToolCall) -> bool:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 from leporello.summary.artifacts import files, survey
+from leporello.summary.artifacts.call_lines import call_text
 from leporello.summary.artifacts.errors import errors_at, telling_errors
 from leporello.summary.artifacts.model import LIMITS, Artifacts
 from leporello.summary.artifacts.outcome import outcome_of
@@ -31,9 +31,6 @@ if TYPE_CHECKING:
     from leporello.redact import RedactedMessage
     from leporello.summary.outline import Outline
 
-_PLUMBING = re.compile(r"^cd [^&;|]{1,200}&& |\s2>&1|\s2>/dev/null")
-_COMMAND_LENGTH = 160
-_ARGUMENT_LENGTH = 60
 _LONG_ARGUMENT = 400
 _BATCH = 65_536
 
@@ -54,18 +51,6 @@ def collect_turns(turns: Iterable[ReadTurn], older: Outline | None = None, *, de
     for turn in turns:
         gathering.add(turn)
     return gathering.finish()
-
-
-def call_text(call: ToolCall) -> str:
-    """Write a call as one short line: the command, or the tool with its arguments."""
-    command = files.command_of(call)
-    if command:
-        return _shortened(" ".join(_PLUMBING.sub("", command).split()), _COMMAND_LENGTH)
-    arguments = ", ".join(
-        f"{key}={_shortened(' '.join(lines_of(value).split()), _ARGUMENT_LENGTH)}"
-        for key, value in call.arguments.items()
-    )
-    return _shortened(f"{call.name or 'tool'}({arguments})", _COMMAND_LENGTH)
 
 
 class _Gathering:
@@ -230,7 +215,3 @@ def _is_long(value: Any) -> bool:
     return isinstance(value, (dict, list)) or (
         isinstance(value, str) and (len(value) > _LONG_ARGUMENT or "\n" in value)
     )
-
-
-def _shortened(text: str, length: int) -> str:
-    return text if len(text) <= length else text[: length - 1].rstrip() + "…"

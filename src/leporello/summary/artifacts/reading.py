@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from leporello.messages.fixed import is_cleared
 from leporello.messages.types import ToolCall, is_system, parts_of, role_of, tool_calls_of
-from leporello.redact import ABOUT, PRINTED
+from leporello.redact import ABOUT, CALLED, PRINTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -43,12 +43,14 @@ _LONG_TEXT_KEYS = frozenset({"output", "stdout", "stderr", "content", "text", "r
 class Result(NamedTuple):
     """What a tool answered, as plain lines.
 
-    When its call is not there, `about` is the call's file, and `is_printed` says that the call ran a program.
+    When its call is not there, `about` is the call's file, or else `called` the call as one line, and `is_printed` says
+    that it ran a program.
     """
 
     call_id: str
     text: str
     about: str = ""
+    called: str = ""
     is_printed: bool = False
 
 
@@ -132,8 +134,13 @@ def _text(message: dict[str, Any]) -> str:
 def _turn(index: int, role: str, message: dict[str, Any]) -> ReadTurn:
     text = _text(message)
     if role == "tool":
-        about, is_printed = message.get(ABOUT, ""), bool(message.get(PRINTED))
-        result = Result(call_id=_call_id(message), text=plain(text), about=about, is_printed=is_printed)
+        result = Result(
+            call_id=_call_id(message),
+            text=plain(text),
+            about=message.get(ABOUT, ""),
+            called=message.get(CALLED, ""),
+            is_printed=bool(message.get(PRINTED)),
+        )
         return ReadTurn(at=index, role=role, text="", results=(result,))
     calls, results = tool_calls_of(message), []
     if isinstance(message.get("content"), list):

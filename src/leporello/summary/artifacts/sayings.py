@@ -44,7 +44,9 @@ _NO_DEMAND = re.compile(
     re.IGNORECASE,
 )
 _PASTED = re.compile(r"^\d{1,5}[:|→\t]|^[\"'#]|^\w*(?:Error|Exception):|[({=,]$|^\W*(?:raise|assert|return|if|elif)\b")
-_MARKS = " \t-*•>#|`"
+_MARKS = re.compile(r"^(?:[\s•>#|-]|\*(?!\*)|\[[ x]\])+|[\s>#|-]+$")
+"""What stands before and behind a sentence in a list, a quotation or a table."""
+_PAIRED = ("**", "*", "`")
 _CJK = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3]")
 
 
@@ -67,7 +69,7 @@ def _sentences(text: str, cues: tuple[str, ...]) -> Iterator[tuple[int, str]]:
     same_length = text if len(lowered) == len(text) else lowered
     seen: set[str] = set()
     for position in sorted(position for cue in cues for position in spots(lowered, cue, most=_MOST)):
-        sentence = sentence_at(same_length, position).strip(_MARKS)
+        sentence = _bare(sentence_at(same_length, position))
         shortest = _SHORTEST_CJK if _CJK.search(sentence) else _SHORTEST
         if (
             sentence not in seen
@@ -76,6 +78,15 @@ def _sentences(text: str, cues: tuple[str, ...]) -> Iterator[tuple[int, str]]:
         ):
             seen.add(sentence)
             yield position, sentence
+
+
+def _bare(sentence: str) -> str:
+    """Return a sentence without marks around it; of bold type and code no half is left."""
+    bare = _MARKS.sub("", sentence)
+    for mark in _PAIRED:
+        if bare.count(mark) % 2:
+            bare = bare.removeprefix(mark) if bare.startswith(mark) else bare.removesuffix(mark)
+    return bare.strip()
 
 
 def _is_weak(sentence: str) -> bool:

@@ -21,11 +21,13 @@ _SIMPLE = {
         "deleted": ("rm", "unlink", "shred"),
         "created": ("touch", "create"),
         "written": ("tee",),
-        "listed": ("ls", "tree", "du", "mkdir", "cd", "find", "rmdir"),
+        "listed": ("ls", "tree", "du", "mkdir", "find", "rmdir"),
         "run": ("python", "python3", "pytest", "node", "bash", "sh", "zsh", "ruby", "perl", "php", "deno", "tsx"),
     }.items()
     for name in names
 }
+_ELSEWHERE = frozenset({"cd", "pushd"})
+"""What says where the next command runs: no command is about that folder."""
 _SEARCHED = frozenset({"grep", "rg", "egrep", "fgrep", "ag", "ack", "zgrep"})
 _EDITED = frozenset({"sed", "awk"})
 _MOVED = frozenset({"mv", "cp", "install", "ln", "rename"})
@@ -97,6 +99,8 @@ def _unwrapped(words: list[str]) -> list[str]:
 
 def _command_actions(name: str, words: list[str]) -> Iterator[tuple[str, str]]:
     files = [word for word in words if _is_file(word)]
+    if name in _ELSEWHERE:
+        return
     if name in _SIMPLE:
         action = _SIMPLE[name]
         yield from ((action, file) for file in files if action in _CERTAIN or _looks_named(file))

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from dataclasses import replace
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from leporello.summary.artifacts import call_text
+from leporello.summary.artifacts.files import CHANGES
 from leporello.summary.artifacts.spots import sentence_at
 from leporello.summary.extract.story import is_trivial
 from leporello.summary.extract.wording import announces, gist, one_line, quoted
 from leporello.summary.template.file_lines import times
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from leporello.summary.artifacts import Artifacts, CommandTrace, FileTrace
+    from leporello.summary.artifacts import Artifacts, CommandTrace
     from leporello.summary.extract.story import QuestionAnswer, Story
 
 _LOOKS = re.compile(
@@ -26,10 +29,9 @@ _LOOKS = re.compile(
     r"|task_?(?:create|get|list|output|update))\w*\(",
     re.IGNORECASE,
 )
-_STATES = {"in_progress": "under way", "blocked": "blocked", "pending": "open", "done": "done"}
 _UNANSWERED = "the latest instruction of these turns was not answered yet"
 _BEGUN = "the latest instruction of these turns was begun, but not answered yet"
-_CHANGED = ("written", "created", "deleted", "moved")
+NOT_ANSWERED = frozenset({_UNANSWERED, _BEGUN})
 _PLAN = re.compile(
     r"\b(?:next(?:,| step)|i'll|i will|let me|let's|then i|we (?:need|should)|i need to|remaining"
     r"|todo|still (?:need|to))\b"
@@ -41,26 +43,45 @@ _STUCK = re.compile(
     r"|无法|卡住|等待",
     re.IGNORECASE,
 )
-_COMMANDS, _EXCHANGES, _STUCK_COMMANDS, _STEPS, _PER_LINE, _AFTER_CHANGES = 80, 60, 6, 6, 12, 4
+_BEGINS = re.compile(r"\b(?:launched|started|queued|submitted|scheduled)\b", re.IGNORECASE)
+"""How a tool says that another agent is at work: no report yet."""
+_ANNOUNCED = 60  # characters
+_COMMANDS, _EXCHANGES, _STUCK_COMMANDS, _STEPS, _PER_LINE, _AT_ONCE = 80, 60, 6, 6, 12, 4
 _REQUEST, _ANSWER, _COMMAND = 90, 200, 120
 
 
-def done(story: Story, artifacts: Artifacts) -> list[str]:
+def done(story: Story, artifacts: Artifacts, asked: str = "") -> list[str]:
     """Say what was done, oldest first: answers, files changed, and what the telling commands reported.
 
-    Where there is nothing of that, it says what was looked at.
+    Files stand with the request that they were changed for; `asked` is one from before these turns that was open. Where
+    there is nothing of all that, it says what was looked at.
     """
-    answered = [exchange for exchange in story.exchanges if exchange.answer and not is_trivial(exchange.request)]
+    exchanges = _with_request(story.exchanges, asked)
+    answered = [exchange for exchange in exchanges if exchange.answer and not is_trivial(exchange.request)]
     telling = [trace for trace in artifacts.commands if trace.outcome != "unknown" and not _LOOKS.match(trace.text)]
-    events = [(exchange.index, _answer(exchange)) for exchange in answered[-_EXCHANGES:]]
-    events += [(trace.last, _report(trace)) for trace in telling[-_COMMANDS:]]
+    events = list(_changes(exchanges, artifacts))
+    events += [(exchange.index, _answer(exchange)) for exchange in answered[-_EXCHANGES:]]
+    events += [(trace.last, _report(trace, story.reports)) for trace in telling[-_COMMANDS:]]
     told = [line for _, line in sorted(events, key=itemgetter(0))]
-    changes = [change for trace in artifacts.files if (change := _change(trace))]
-    changed = [f"changed {', '.join(changes[i : i + _PER_LINE])}" for i in range(0, len(changes), _PER_LINE)]
     tasks = [] if _is_work_left(story) else _task_list(story)
-    if not (told or changed or tasks):
-        return _looked_at(story, artifacts)
-    return [*told[:-_AFTER_CHANGES], *changed, *told[-_AFTER_CHANGES:], *tasks]
+    return [*told, *tasks] or _looked_at(story, artifacts)
+
+
+def _with_request(exchanges: Sequence[QuestionAnswer], asked: str) -> Sequence[QuestionAnswer]:
+    """Return the exchanges with an earlier request before an answer that has none."""
+    if not asked or is_trivial(asked) or not exchanges or exchanges[0].request:
+        return exchanges
+    return (replace(exchanges[0], request=asked), *exchanges[1:])
+
+
+def _changes(exchanges: Iterable[QuestionAnswer], artifacts: Artifacts) -> Iterator[tuple[int, str]]:
+    """Yield the files that were changed for each request, behind the last change; a change that failed is none."""
+    done = {trace.text: sum(n for what, n in trace.actions if what in CHANGES) for trace in artifacts.files}
+    for exchange in exchanges:
+        counts = Counter(path for _, path in exchange.changed if done.get(path))
+        names = [times(path.rsplit("/", 1)[-1], min(count, done[path])) for path, count in counts.items()]
+        for at in range(0, len(names), _PER_LINE):
+            yield exchange.changed[-1][0], f"changed {', '.join(names[at : at + _PER_LINE])}"
 
 
 def _looked_at(story: Story, artifacts: Artifacts) -> list[str]:
@@ -71,7 +92,10 @@ def _looked_at(story: Story, artifacts: Artifacts) -> list[str]:
         if any(action == "read" for action, _ in trace.actions)
     ]
     parts = [f"read {', '.join(dict.fromkeys(read[-_PER_LINE:]))}"] if read else []
-    parts += [f"read a part of {', '.join(story.read_in_part[-_PER_LINE:])}"] if story.read_in_part else []
+    in_part = dict.fromkeys(path.rsplit("/", 1)[-1] for path in story.read_in_part[-_PER_LINE:])
+    parts += [f"read a part of {', '.join(in_part)}"] if in_part else []
+    outputs = [f"`{one_line(call, _COMMAND)}`" for call in story.outputs[-_AT_ONCE:]]
+    parts += [f"read what came of {', '.join(outputs)}"] if outputs else []
     if story.searched:
         parts.append(f"searched for {', '.join(f'`{pattern}`' for pattern in story.searched[-_PER_LINE:])}")
     return ["; ".join(parts)] if parts else []
@@ -93,7 +117,7 @@ def blocked(story: Story, artifacts: Artifacts) -> list[str]:
         if trace.outcome == "ok":
             succeeded.add(program)
         elif _is_stuck(trace) and program not in succeeded and len(lines) < _STUCK_COMMANDS:
-            lines.append(_report(trace))
+            lines.append(_report(trace, story.reports))
     said = [sentence for text, _ in story.last_words for sentence in _sentences(text, _STUCK)]
     return [*reversed(lines), *said[-2:]]
 
@@ -114,13 +138,19 @@ def next_steps(story: Story, artifacts: Artifacts) -> list[str]:
 
 
 def _task_list(story: Story) -> list[str]:
-    """Write the list of tasks as it stood last, in one line as it was written in one call."""
-    states = (f"{label}: {'; '.join(story.tasks[state])}" for state, label in _STATES.items() if story.tasks.get(state))
-    return [f"tasks {told}"] if (told := " | ".join(states)) else []
+    """Write the list of tasks as it stood last, in one line as it was written in one call.
+
+    The tool and the words for states are those of the list: they are what it is kept with.
+    """
+    states: dict[str, list[str]] = {}
+    for task in sorted(story.tasks, key=lambda task: (task.is_done, not task.is_begun)):
+        states.setdefault(task.state, []).append(task.text)
+    told = " | ".join(f"{state}: {'; '.join(texts)}" for state, texts in states.items())
+    return [f"tasks ({story.task_tool}) {told}"] if told else []
 
 
 def _is_work_left(story: Story) -> bool:
-    return any(tasks for state, tasks in story.tasks.items() if state != "done")
+    return not all(task.is_done for task in story.tasks)
 
 
 def _answer(exchange: QuestionAnswer) -> str:
@@ -129,8 +159,13 @@ def _answer(exchange: QuestionAnswer) -> str:
     return f"{asked} {gist(exchange.answer, _ANSWER)}"
 
 
-def _report(trace: CommandTrace) -> str:
-    """Say how a command went, in one line."""
+def _report(trace: CommandTrace, reports: Mapping[str, str]) -> str:
+    """Say how a command went, in one line; of a task that was handed over, how its report begins."""
+    report = gist(reports.get(trace.text, ""), _ANSWER) if trace.outcome == "ok" else ""
+    if report and not _BEGINS.search(report[:_ANNOUNCED]):
+        return f"`{one_line(trace.text, _COMMAND)}` → {report}"
+    if report:
+        return f"`{one_line(trace.text, _COMMAND)}`: {one_line(report, _ANNOUNCED)}"
     runs = f", {trace.failures} of {trace.count} runs failed" if trace.failures and trace.count > 1 else ""
     verdict = trace.detail or trace.outcome
     if trace.outcome == "failed" and "fail" not in verdict.lower():
@@ -156,9 +191,3 @@ def _sentences(text: str, cue: re.Pattern[str]) -> Iterable[str]:
             one_line(sentence.replace("**", ""), _ANSWER) for sentence in found if not sentence.endswith((":", "："))
         )
     )
-
-
-def _change(trace: FileTrace) -> str:
-    """Name a changed file shortly, with how often it changed; "" for a file that was not changed."""
-    count = sum(count for action, count in trace.actions if action in _CHANGED)
-    return times(trace.text.rsplit("/", 1)[-1], count) if count else ""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from leporello.store.search.words import STOP_WORDS
 from leporello.summary.artifacts.files import (
     GREP_LINE,
+    changed_by,
     endings,
     file_of,
     is_path,
@@ -45,6 +46,8 @@ _MOST_FILES, _MOST_NAMES = 5, 40  # in one unit; more of them are a listing, and
 
 _LONGEST_TOKEN, _LONGEST_HASH = 160, 64  # what is longer is no name but data
 _TOKEN = re.compile(r"https?://[^\s\"'`<>()\[\]{}]{3,160}|[\w./~@$#+-]{3,160}")
+_WRITTEN_BREAK = re.compile(r"(?<!\\)\\[nrt]")
+_DRIVE = re.compile(r"\b[A-Za-z]:\\")
 _PICTURE = re.compile(r"https?://\S+\.(?:gif|ico|jpe?g|png|svg|webp)")
 _NUMBER = re.compile(r"#?\$?\d[\d,.]*%?")
 _DULL = re.compile(
@@ -176,8 +179,12 @@ class Names:
         return set(filter(is_path, self._said))
 
     def beside(self, name: str) -> list[str]:
-        """Return the words that stood beside a name most often."""
-        return self._by_count(name)[:WORDS_BESIDE]
+        """Return the words that stood beside a name most often; beside a path one other path says as much as three."""
+        words = self._by_count(name)
+        if is_path(name):
+            plain = [word for word in words if not is_path(word)]
+            words = plain if len(plain) >= _ENOUGH_WORDS else [*plain, *filter(is_path, words)][: len(plain) + 1]
+        return words[:WORDS_BESIDE]
 
     def _by_count(self, name: str) -> list[str]:
         found = self._beside.get(name, Counter())
@@ -205,7 +212,7 @@ class Names:
         """
         if len(inside) >= _ENOUGH_WORDS:
             return []
-        return [word for word in self._by_count(path) if word not in self._tools and word not in inside][:WORDS_BESIDE]
+        return [word for word in self.beside(path) if word not in self._tools and word not in inside]
 
     def in_line_of(self, path: str, names: Iterable[str]) -> list[str]:
         """Return names as they stand in the line of a file: each beside two words of a line that it came from.
@@ -301,7 +308,7 @@ class Names:
     def _names(self, text: str) -> dict[str, int]:
         """Return the names in a text, and how often each stands there."""
         found: dict[str, int] = {}
-        for token, count in Counter(_TOKEN.findall(text)).items():
+        for token, count in Counter(_tokens(text)).items():
             if token not in self._known:
                 self._known[token] = _name(token)
             if name := self._known[token]:
@@ -311,7 +318,22 @@ class Names:
 
 def names_in(text: str) -> set[str]:
     """Return the names in a text."""
-    return set(filter(None, map(_name, set(_TOKEN.findall(text)))))
+    return set(filter(None, map(_name, set(_tokens(text)))))
+
+
+def _tokens(text: str) -> list[str]:
+    """Return what may be names; a line break that source code writes as two characters is no part of one."""
+    if "\\" in text and not _DRIVE.search(text):
+        text = _WRITTEN_BREAK.sub(" ", text)
+    return _TOKEN.findall(text)
+
+
+def _shortened(text: str, length: int) -> str:
+    """Return the beginning of a text, without the half of a name at its end."""
+    if len(text) <= length:
+        return text
+    end = max(text.rfind(space, 0, length) for space in " \n")
+    return text[: end if end > 0 else length]
 
 
 def _lines_with(text: str, name: str) -> Iterator[str]:
@@ -361,22 +383,32 @@ def _passages(turns: Iterable[ReadTurn]) -> Iterator[_Passage]:
     """Yield what was said, handed to each call and answered by it."""
     about: dict[str, tuple[str, ...]] = {}
     printing: set[str] = set()
+    changed: dict[str, list[str]] = {}
     for turn in turns:
         if turn.text:
             weight = _READ if turn.role == NOTICE else _weight(turn.text)
-            yield _Passage(turn.at, turn.text[:_LONGEST], weight)
+            yield _Passage(turn.at, _shortened(turn.text, _LONGEST), weight)
         for call in turn.calls:
             files: tuple[str, ...] = (file,) if (file := file_of(call)) else ()
             about[call.id] = files if call.id else ()
             printing.update([call.id] if runs(call) else [])
             text = "\n".join(texts_in(telling_arguments(call))) or call.raw
             weight = _weight(text)
-            yield _Passage(turn.at, text[:_LONGEST], weight, files, call.name, bool(files) or weight == _SAID)
+            is_whole = bool(files) or weight == _SAID
+            yield _Passage(turn.at, _shortened(text, _LONGEST), weight, files, call.name, is_whole)
+            changed.update([(call.id, changed_by(call))] if call.id else [])
         for result in turn.results:
             files = (result.about,) if result.about else about.get(result.call_id, ())
-            text = _PATCH_HEADER.sub("", result.text[: _LONGEST if files else _LONGEST_LISTING])
+            text = _PATCH_HEADER.sub("", _shortened(result.text, _LONGEST if files else _LONGEST_LISTING))
+            if done := changed.get(result.call_id):
+                text = _without_acknowledgement(text, done)
             is_log = result.is_printed or result.call_id in printing
             yield _Passage(turn.at, text, _READ, files, is_whole=bool(files), is_log=is_log)
+
+
+def _without_acknowledgement(text: str, files: Iterable[str]) -> str:
+    """Return what a tool answered without its own words about the files that it changed."""
+    return "\n".join(line for line in text.splitlines() if not any(file in line for file in files))
 
 
 def _weight(text: str) -> float:

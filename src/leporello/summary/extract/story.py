@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from leporello.summary.artifacts.call_lines import call_text, is_delegated
+from leporello.summary.artifacts.files import CHANGES, call_actions, clean
+from leporello.summary.extract.tasks import ListedTask, TaskList
 from leporello.summary.extract.wording import announces
 
 if TYPE_CHECKING:
@@ -23,26 +26,21 @@ _TRIVIAL = re.compile(
 _THANKS = re.compile(r"(?:thank|谢谢|多谢).{0,60}|.{0,60}(?:thank you|谢谢).{0,40}", re.IGNORECASE | re.DOTALL)
 _PATTERN_KEYS = ("pattern", "query", "regex", "search", "q")
 _LONGEST_PATTERN = 60
-_TASK_KEYS = ("todos", "todo", "plan", "tasks", "items")
-_TASK_TEXT_KEYS = ("content", "step", "title", "text", "task", "description", "activeForm")
-_STATES = {
-    "completed": "done", "complete": "done", "done": "done", "finished": "done",
-    "in_progress": "in_progress", "in-progress": "in_progress", "active": "in_progress", "doing": "in_progress",
-    "blocked": "blocked",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionAnswer:
     """A request of the user, and the last thing said in answer to it.
 
-    `index` is the message that mentioned it last, `acted` tells of tool calls in between.
+    `index` is the message that mentioned it last, `acted` tells of tool calls in between, `changed` are the files that
+    they changed, each with the index of the message.
     """
 
     request: str
     index: int
     answer: str = ""
     acted: bool = False
+    changed: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,15 +48,20 @@ class Story:
     """A conversation as a sequence of exchanges; the first one has no request when the assistant began.
 
     A sentence that only announces the calls beside it is no answer. `last_words` are the last things that the assistant
-    said, each with whether the calls beside it were answered.
+    said, each with whether the calls beside it were answered. `outputs` are the calls whose output stands here alone,
+    `reports` what came back for tasks that were handed over in words, `tasks` the list as it stood last, kept with
+    `task_tool`.
     """
 
     exchanges: tuple[QuestionAnswer, ...] = ()
     last_words: tuple[tuple[str, bool], ...] = ()
     searched: tuple[str, ...] = ()
     read_in_part: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+    reports: dict[str, str] = field(default_factory=dict)
     open_calls: tuple[ToolCall, ...] = ()
-    tasks: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    tasks: tuple[ListedTask, ...] = ()
+    task_tool: str = ""
 
     @property
     def requests(self) -> tuple[str, ...]:
@@ -79,17 +82,24 @@ def read_story(turns: Iterable[ReadTurn]) -> Story:
     words: list[tuple[str, ReadTurn]] = []
     searched: dict[str, None] = {}
     in_part: dict[str, None] = {}
+    outputs: dict[str, None] = {}
+    reports: dict[str, str] = {}
+    changed: list[tuple[int, str]] = []
     open_calls: dict[str, ToolCall] = {}
-    tasks: dict[str, tuple[str, ...]] = {}
+    tasks = TaskList()
     for turn in turns:
         for result in turn.results:
-            open_calls.pop(result.call_id, None)
-            in_part.update({result.about: None} if result.about else {})
+            call = open_calls.pop(result.call_id, None)
+            if call and is_delegated(call):
+                reports[call_text(call)] = result.text
+            in_part.update(dict.fromkeys(filter(None, [result.about])))
+            outputs.update(dict.fromkeys(filter(None, [result.called])))
+            tasks.answered(result.call_id, result.text)
         text = turn.text.strip()
         if turn.role == "user" and text:
             if request or answer or acted:
-                exchanges.append(QuestionAnswer(request=request, index=index, answer=answer, acted=acted))
-            request, answer, acted = text, "", False
+                exchanges.append(_exchange(request, index, answer, changed, acted=acted))
+            request, answer, acted, changed = text, "", False, []
         elif turn.role == "assistant" and text:
             if not (turn.calls and announces(text)):
                 answer, index = text, turn.at
@@ -98,17 +108,33 @@ def read_story(turns: Iterable[ReadTurn]) -> Story:
             acted = True
             open_calls[call.id or f"{turn.at}.{position}"] = call
             searched.update(dict.fromkeys(_patterns(call)))
-            tasks = _tasks(call) or tasks
+            changed += ((turn.at, path) for path in _changed(call))
+            tasks.called(call)
     if request or answer or acted:
-        exchanges.append(QuestionAnswer(request=request, index=index, answer=answer, acted=acted))
+        exchanges.append(_exchange(request, index, answer, changed, acted=acted))
     return Story(
         exchanges=tuple(exchanges),
         last_words=tuple((text, _is_answered(turn, open_calls)) for text, turn in words[-3:]),
         searched=tuple(searched),
         read_in_part=tuple(in_part),
+        outputs=tuple(outputs),
+        reports=reports,
         open_calls=tuple(open_calls.values()),
-        tasks=tasks,
+        tasks=tasks.tasks,
+        task_tool=tasks.tool,
     )
+
+
+def _exchange(
+    request: str, index: int, answer: str, changed: Iterable[tuple[int, str]], *, acted: bool
+) -> QuestionAnswer:
+    return QuestionAnswer(request=request, index=index, answer=answer, acted=acted, changed=tuple(changed))
+
+
+def _changed(call: ToolCall) -> list[str]:
+    """Return the files that a call changes."""
+    done = dict.fromkeys(clean(path) for action, path in call_actions(call) if action in CHANGES)
+    return list(filter(None, done))
 
 
 def _is_answered(turn: ReadTurn, open_calls: dict[str, ToolCall]) -> bool:
@@ -125,23 +151,3 @@ def _patterns(call: ToolCall) -> list[str]:
 def is_trivial(request: str) -> bool:
     """Tell whether a request only agrees or says thanks."""
     return bool(_TRIVIAL.fullmatch(request.strip()) or _THANKS.fullmatch(request.strip()))
-
-
-def _tasks(call: ToolCall) -> dict[str, tuple[str, ...]]:
-    """Return the list of tasks that a call writes, by state."""
-    listed: list[Any] = next(
-        (call.arguments[key] for key in _TASK_KEYS if isinstance(call.arguments.get(key), list)), []
-    )
-    found: dict[str, list[str]] = {}
-    for item in listed:
-        text, state = _task(item)
-        if text:
-            found.setdefault(state, []).append(text)
-    return {state: tuple(texts) for state, texts in found.items()}
-
-
-def _task(item: Any) -> tuple[str, str]:
-    if not isinstance(item, dict) or "status" not in item:
-        return "", ""
-    text = next((item[key] for key in _TASK_TEXT_KEYS if isinstance(item.get(key), str)), "")
-    return " ".join(text.split()), _STATES.get(str(item["status"]).lower(), "pending")

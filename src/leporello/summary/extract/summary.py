@@ -58,13 +58,14 @@ def extract_summary(
     """
     turns = list(read_turns(messages))
     words = _focus_words(f"{focus} {instructions}")
-    new = _filled(turns, outline(messages), budget_tokens, words, names_listed=names_listed)
     old = parse(previous)
+    asked = _open_request(old)
+    new = _filled(turns, outline(messages), budget_tokens, words, asked=asked, names_listed=names_listed)
     return redact(render(trim(_updated(old, new), budget_tokens, focus=words)))
 
 
 def _filled(
-    turns: Sequence[ReadTurn], older: Outline, budget: int, focus: Sequence[str], *, names_listed: bool
+    turns: Sequence[ReadTurn], older: Outline, budget: int, focus: Sequence[str], *, asked: str, names_listed: bool
 ) -> Sections:
     """Fill the template from the turns alone; the oldest of very many are searched in outline."""
     story = read_story(turns)
@@ -75,7 +76,7 @@ def _filled(
     filled = Sections(
         goal=tuple(_goal(story, budget)),
         constraints=tuple(_constraints(turns)),
-        done=tuple(line for line in progress.done(story, artifacts) if line not in blocked),
+        done=tuple(line for line in progress.done(story, artifacts, asked) if line not in blocked),
         in_progress=tuple(progress.in_progress(story)),
         blocked=tuple(blocked),
         decisions=tuple(_decisions(artifacts)),
@@ -131,6 +132,12 @@ def _passages(turns: Sequence[ReadTurn], focus: Sequence[str]) -> list[str]:
                 found[sentence] = sum(word in sentence.lower() for word in focus)
     best = sorted(found, key=lambda sentence: found[sentence], reverse=True)[:_PASSAGES]
     return [f"about the focus: {sentence}" for sentence in found if sentence in best]
+
+
+def _open_request(old: Sections) -> str:
+    """Return the request of an earlier summary that was not answered yet, or ""."""
+    is_open = any(line in progress.NOT_ANSWERED for line in old.next_steps)
+    return _UNLABELLED.sub("", old.goal[-1]) if is_open and old.goal else ""
 
 
 def _updated(old: Sections, new: Sections) -> Sections:

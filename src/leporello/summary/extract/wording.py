@@ -32,7 +32,7 @@ def one_line(text: str, length: int) -> str:
         return line
     shortened = line[: length - 1]
     head, space, _ = shortened.rpartition(" ")
-    return (head if space and len(head) > length // 2 else shortened).rstrip(" ,;:") + "…"
+    return (head if space and len(head) > length // 2 else shortened).rstrip(" ,;:…") + "…"
 
 
 def gist(text: str, length: int) -> str:
