@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from io import BytesIO
 from typing import IO, TYPE_CHECKING, Any, NamedTuple, cast
 
 import ijson  # type: ignore[import-untyped]
@@ -73,9 +74,17 @@ def _lines(file: IO[bytes], path: Path, on_skip: OnSkip) -> Iterator[Record]:
         if not text.strip():
             continue
         try:
-            yield Record(number, json.loads(text))
-        except (ValueError, RecursionError) as error:
+            yield Record(number, _loaded(text))
+        except (ValueError, ijson.JSONError) as error:
             on_skip(Skipped(file=str(path), line=number, reason=f"not JSON ({_short(error)})"))
+
+
+def _loaded(line: bytes) -> Any:
+    """Return the value of a line, however deeply it is nested: what cannot be used of it is told later, by itself."""
+    try:
+        return json.loads(line)
+    except RecursionError:
+        return next(ijson.items(BytesIO(line), "", use_float=True))
 
 
 def _document(file: IO[bytes], path: Path, on_skip: OnSkip) -> Iterator[Record]:
