@@ -10,8 +10,9 @@ import asyncio
 import logging
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakValueDictionary
 
 from leporello.gateway.errors import Refused
@@ -135,14 +136,19 @@ async def shielded(work: Awaitable[T]) -> T:
     task = asyncio.ensure_future(work)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
+        ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        task.add_done_callback(partial(_wake, ended))
         try:
-            await asyncio.shield(task)
+            await ended
         except asyncio.CancelledError as error:
             cancelled = error
-        except Exception:  # noqa: BLE001 - of the work: it is raised below
-            break
     if cancelled is None:
         return task.result()
     if not task.cancelled() and (failure := task.exception()) is not None:
         _log.info("work for a client that left failed: %s", one_line(str(failure)))
     raise cancelled
+
+
+def _wake(waiting: asyncio.Future[None], _: asyncio.Future[Any]) -> None:
+    if not waiting.done():
+        waiting.set_result(None)
