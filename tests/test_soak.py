@@ -14,7 +14,9 @@ ROOT = Path(__file__).parents[1]
 
 def recipe() -> str:
     """Return what the shell is told to run."""
-    shown = subprocess.run(["make", "-n", "soak"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(
+        ["make", "--no-print-directory", "-n", "soak"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     return shown[shown.index("LEPORELLO_SOAK=1") :]
 
 

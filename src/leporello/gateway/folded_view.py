@@ -13,11 +13,11 @@ from leporello.gateway.drop_in import pass_on
 from leporello.gateway.endpoint import Endpoint
 from leporello.gateway.recognition import recognise
 from leporello.messages import leading_systems
-from leporello.session.saved_branch import load
+from leporello.session.saved_branch import window_upto
 from leporello.store import Branch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from starlette.requests import Request
 
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from leporello.gateway.drop_in import DropIn
     from leporello.gateway.state import State
     from leporello.messages import Dialect
-    from leporello.session.window import Entry
 
 
 class FoldedView(Endpoint):
@@ -58,16 +57,9 @@ class FoldedView(Endpoint):
         branch = Branch(store, place.conversation, owner, place.branch)
         if not branch.window().items:
             return asked.content
-        saved = load(branch)
-        window = [entry.message for entry in _until(place.id, [*saved.entries, *saved.later])]
+        window = [entry.message for entry in window_upto(branch, place.id)]
         if not window:
             return asked.content
         said = [*window[leading_systems(window) :], *history.after(found.count)]
         dialect = self._of.wire_format
         return written(dialect.folded(asked.body, dialect.request([*history.systems, *said])))
-
-
-def _until(id_: str, entries: Sequence[Entry]) -> Sequence[Entry]:
-    """Return the entries up to a message; none if it was folded away."""
-    ends = (at + 1 for at, entry in enumerate(entries) if any(one.id == id_ for one in entry.sources))
-    return entries[: next(ends, 0)]

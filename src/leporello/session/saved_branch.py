@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import accumulate
+from math import inf
 from typing import TYPE_CHECKING
 
 from leporello.session.window import Source, entry_of
@@ -70,11 +71,27 @@ def load(branch: Branch) -> SavedBranch:
     )
 
 
-def _newest(branch: Branch, after: float) -> tuple[list[Stored], list[Stored]]:
-    """Return the messages behind a place, and those from the newest message of the user on, each newest first."""
+def window_upto(branch: Branch, id_: str) -> list[Entry]:
+    """Return the window that a fork behind a message begins with; an empty one if that message is folded."""
+    saved = load(branch)
+    entries = [*saved.entries, *saved.later]
+    end = next((at + 1 for at, entry in enumerate(entries) if any(one.id == id_ for one in entry.sources)), 0)
+    if not end:
+        return []
+    _, turn = _newest(branch, after=inf, upto=branch.get([id_])[id_].place)
+    return _with_turn(entries[:end], [], turn)[0] if turn else entries[:end]
+
+
+def _newest(branch: Branch, after: float, upto: float = inf) -> tuple[list[Stored], list[Stored]]:
+    """Return the messages behind a place, and those from the newest message of the user on, each newest first.
+
+    Messages behind the place `upto` are ignored.
+    """
     later: list[Stored] = []
     turn: list[Stored] = []
     for row in branch.messages(newest_first=True):
+        if row.place > upto:
+            continue
         is_later = row.place > after
         asked = bool(turn) and turn[-1].role == "user"
         if asked and not is_later:

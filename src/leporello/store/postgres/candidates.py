@@ -118,7 +118,7 @@ def _hits(
             f"SELECT {columns} FROM search s WHERE s.terms @@ ?::tsquery AND {where} ORDER BY s.id DESC LIMIT ?",
             [query, *values],
         )
-    newest = f"SELECT least(max(s.id), ?) FROM search s WHERE TRUE{own}"
+    newest = f"SELECT least(coalesce(max(s.id), 0), ?) FROM search s WHERE TRUE{own}"  # NULL when nothing is indexed
     hits = f"SELECT {columns} FROM search s WHERE s.terms @@ (?::text || part || ?::text)::tsquery AND {where}"
     parts = f"generate_series(({newest}) >> {PART}, 0, -1) part"
     return (

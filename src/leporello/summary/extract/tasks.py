@@ -40,7 +40,7 @@ class TaskList:
     """The list as the calls leave it; `tool` is the one that changed it last."""
 
     def __init__(self) -> None:
-        self.tool = ""
+        self.tool: str = ""
         self._tasks: dict[str, ListedTask] = {}
         self._created: dict[str, str] = {}
         """The tasks that calls have created, by the id of the call: the result says which number each has."""
