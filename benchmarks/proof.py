@@ -4,9 +4,11 @@
 
 Without data: sessions of the project's own generator (`leporello.testing.coding_session`), which is said so; with
 --long one of a million tokens, too. With data: the conversations of `tau-bench` and `claude-code` below PATH, joined.
-Beside the baselines and our engines stands one that is loaded as a plugin, `examples/keep_last_engine`; --engine names
-more of them. The bars: lcm loses nothing, finds nine of ten by cue, and costs at most 1.1 times masking, and at a
-window of a million tokens 0.9 times no management. A bar that is missed is said so, and the exit code is 1.
+Beside the baselines and our engines stand two that are loaded as plugins: `examples/keep_last_engine`, and hermes-lcm,
+which others wrote for Hermes Agent, where a checkout of it is there (`benchmarks.peers`). Like ours it summarises
+without a model then. --engine names more of them. The bars: lcm loses nothing, finds nine of ten by cue, and costs at
+most 1.1 times masking, and at a window of a million tokens 0.9 times no management. A bar that is missed is said so,
+and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -19,16 +21,18 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leporello.proof import Figures, ReplaySettings, joined, replay_all
+from benchmarks.peers import plugin_folder
+from leporello.proof import ReplaySettings, joined, replay_all
 from leporello.testing.coding_session import coding_session
 from leporello.transcripts import Transcript, read_transcripts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
 MODEL, WINDOW, WIDE = "claude-sonnet-5", 200_000, 1_000_000
 ENGINES = ("none", "window", "mask", "compressor", "lcm")
-PLUGIN = Path(__file__).parents[1] / "examples" / "keep_last_engine"
+EXAMPLE = Path(__file__).parents[1] / "examples" / "keep_last_engine"
+FOREIGN = "hermes-lcm"
 LENGTHS, LONG = (100_000, 200_000), 1_000_000
 PER_TURN = 1_250  # tokens of a generated turn, about
 MOST = 2  # joined conversations of each kind and length
@@ -45,8 +49,14 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     told: dict[str, Any] = {}
     missed: list[str] = []
+    plugins = [EXAMPLE, *filter(None, [plugin_folder(FOREIGN)])]
+    engines = (*ENGINES, *(folder.name for folder in plugins), *options.engine)
+    config = {"plugins": {"paths": [str(folder) for folder in plugins]}}
+    if len(plugins) == 1:
+        print(f"{FOREIGN} is not there and left out")
     for name, transcripts, window in suites(options.data, long=options.long):
-        figures = replayed(transcripts, window, (*ENGINES, PLUGIN.name, *options.engine))
+        settings = ReplaySettings(model=MODEL, window=window, config=config)
+        figures = replay_all(transcripts, engines, settings, jobs=os.cpu_count() or 1)
         told[name] = figures.as_dict()
         missed += [f"{name}: {bar}" for bar in bars(told[name]["engines"], window)]
         print(f"\n{name}, window {window:,}: {figures.sessions} conversation(s)\n\n{table(told[name]['engines'])}")
@@ -74,12 +84,6 @@ def generated(tokens: int, seed: int) -> Transcript:
     return Transcript(name=f"generated {seed}", format="openai", messages=messages)
 
 
-def replayed(transcripts: Iterable[Transcript], window: int, engines: Sequence[str] = ENGINES) -> Figures:
-    config = {"plugins": {"paths": [str(PLUGIN)]}}
-    settings = ReplaySettings(model=MODEL, window=window, config=config)
-    return replay_all(transcripts, engines, settings, jobs=os.cpu_count() or 1)
-
-
 def table(engines: dict[str, Any]) -> str:
     rows = [COLUMNS, ("---",) * len(COLUMNS)]
     for name, one in engines.items():
@@ -91,12 +95,13 @@ def table(engines: dict[str, Any]) -> str:
 
 def _cells(one: dict[str, Any]) -> list[str]:
     over = f" ({one['overflows']:,} requests do not fit)" if one["overflows"] else ""
+    replaced = f" ({one['replaced']} by the compressor)" if one["replaced"] else ""
     probes = one["probes"]
     cue = f"{probes['by_cue']} of {probes['asked']}" if probes["asked"] else "–"
     return [
         f"${one['cost_usd']:.2f}{over}",
         f"{one['cache_hit_share']:.1%}",
-        str(one["compactions"]),
+        f"{one['compactions']}{replaced}",
         *_needed(one["needed"]),
         cue,
         f"{probes['lost']} of {probes['n']}",

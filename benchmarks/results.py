@@ -28,12 +28,14 @@ class Result:
     seconds: float
 
 
-PEERS = ("hermes-agent", "litellm")
+PEERS = ("hermes-agent", "hermes-lcm", "litellm")
 CAVEATS = """\
 - Timings are of one machine; what counts are the ratios to the baseline of the same run.
 - The provider's cache is simulated by its published rules, without eviction under load. Token counts are estimates.
 - Replayed answers are those of the transcript: to another window a model might have answered something else. Reading a
   file again or calling a recall tool is not priced.
+- Nothing is summarised by a model. Engines of others are replayed through the adapter for Hermes Agent: hermes-lcm is
+  then its own fallback without a model, which cuts texts off. Where one returns nothing usable, the compressor folds.
 - LoCoMo has wrong gold answers (99 of 1,540 by one audit). What is measured on it is retrieval: whether the turns that
   the data set names as evidence are among the hits. It is not the accuracy of answers, and is not called so.
 - A question is compared with messages by its words, not by its meaning. `locomo_left_out` is what carries over to a

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -142,3 +144,39 @@ def test_an_unknown_baseline_is_told(leporello: Any, session: Path) -> None:
     done = leporello("replay", session, "--beside", "magic")
     assert done.code == 2
     assert "magic" in done.err
+
+
+PLANTED = """
+class Useless(Engine):
+    def should_compress(self, prompt_tokens=None):
+        return True
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_what_a_plugin_is_warned_of_is_told_once(plugins: Any, session: Path, jobs: str) -> None:
+    """Also by the processes that replay, which print past the command."""
+    plugins.engine("useless", PLANTED, engine_name="otherwise")
+    options = [*FAST, "--engines", "useless", "--no-probes", "--jobs", jobs]
+    command = [sys.executable, "-m", "leporello", "replay", session, session, *options]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    warned = "its engine calls itself 'otherwise'; the folder's name counts"
+    assert [line.endswith(warned) for line in told.splitlines()] == [True]
+
+
+def test_of_each_kind_of_finding_one_is_shown(leporello: Any, plugins: Any, session: Path) -> None:
+    plugins.engine("useless", PLANTED, engine_name="useless")
+    arguments = ("replay", session, session, session, *FAST, "--engines", "useless", "--no-probes")
+    shown = [line for line in leporello(*arguments).out.splitlines() if line.startswith("useless: ")]
+    every = leporello(*arguments, "--json").json["engines"]["useless"]["findings"]
+    kinds = {finding.split(": ")[1] for finding in every}
+    assert "replaced" in kinds
+    assert len(every) == 3 * len(kinds)
+    assert len(shown) == len(kinds)
+    assert all("(and 2 more findings '" in line for line in shown)
+
+
+def test_a_model_without_a_price_is_told(leporello: Any, session: Path) -> None:
+    arguments = ("replay", session, *FAST, "--engines", "none", "--no-probes")
+    assert "The price of nobodys-model is not known" in leporello(*arguments, "--model", "nobodys-model").out
+    assert "is not known" not in leporello(*arguments).out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
+from leporello.cli.chat.warned import warnings_to
 from leporello.cli.format import print_json
 from leporello.config import Config
-from leporello.errors import TranscriptError
+from leporello.errors import PluginWarning, TranscriptError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -21,11 +23,11 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from leporello.proof import Figures, ReplaySettings
+    from leporello.proof.replay import Run
     from leporello.transcripts import Skipped, Transcript
 
 _ENGINES = "none,window,mask,compressor,lcm"
 _WINDOW = 200_000
-_SHOWN_FINDINGS = 8
 _WIDTH = 110
 
 
@@ -99,7 +101,8 @@ def command(
     settings = replace(_settings(model, provider, window, cuts, beside), probes=probes)
     skipped: list[Skipped] = []
     transcripts = (one for file in files for one in read_transcripts(file, on_skip=skipped.append))
-    with _Progress() as progress:
+    with _Progress() as progress, warnings.catch_warnings():
+        warnings.simplefilter("ignore", PluginWarning)  # told when the engines were checked
         figures = replay_all(_chosen(transcripts, join), names, settings, jobs=jobs, on_done=progress.done)
     figures.skipped = [str(one) for one in skipped]
     if not figures.sessions:
@@ -111,7 +114,7 @@ def command(
     if as_json:
         print_json(told)
     else:
-        _print(told)
+        _print(told, figures.runs)
     failures = [failure for condition in conditions for failure in condition.failures(told["engines"])]
     for failure in failures:
         click.echo(f"leporello: gate failed: {failure}", err=True)
@@ -127,7 +130,10 @@ def _checked_engines(text: str) -> list[str]:
     names = list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
     if not names:
         raise click.BadParameter("name at least one policy.", param_hint="--engines")
-    with TemporaryDirectory(prefix="leporello-replay-", ignore_cleanup_errors=True) as home:
+    with (
+        TemporaryDirectory(prefix="leporello-replay-", ignore_cleanup_errors=True) as home,
+        warnings_to(lambda text: click.echo(f"leporello: {text}", err=True)),
+    ):
         config = Config.load().with_home(Path(home))
         for name in names:
             if name not in ENGINES and name != RECORDED:
@@ -200,7 +206,7 @@ def _write_report(figures: Figures, path: Path) -> None:
     click.echo(f"wrote {path}", err=True)
 
 
-def _print(told: dict[str, Any]) -> None:
+def _print(told: dict[str, Any], runs: dict[str, list[Run]]) -> None:
     from rich.console import Console
 
     from leporello.proof.baselines import ENGINES
@@ -222,6 +228,8 @@ def _print(told: dict[str, Any]) -> None:
         for baseline, beside in figures["needed"]["beside"].items():
             needed.add_row(f"  {baseline} beside", *_needed(beside), "", style="dim")
     console.print(costs)
+    if not told["assumed"]["prices"]:
+        click.echo(f"The price of {told['model']} is not known; --provider says who serves it.")
     if any(one["needed"]["cuts"] for one in told["engines"].values()):
         console.print(needed)
     else:
@@ -231,10 +239,20 @@ def _print(told: dict[str, Any]) -> None:
         if figures["overflows"]:
             over = f"{name}: {figures['overflows']:,} of {figures['requests']:,} requests do not fit the window"
             click.echo(f"{over}; a provider would refuse them")
-        for finding in figures["findings"][:_SHOWN_FINDINGS] if name not in ENGINES else ():
+        for finding in _findings(runs[name]) if name not in ENGINES else ():
             click.echo(f"{name}: {finding}")
     for skip in told["skipped"]:
         click.echo(f"leporello: skipped {skip}", err=True)
+
+
+def _findings(runs: Iterable[Run]) -> Iterator[str]:
+    """Yield the first finding of each kind, and how many more of it there are."""
+    kinds: dict[str, list[str]] = {}
+    for run in runs:
+        for finding in run.findings:
+            kinds.setdefault(finding.partition(":")[0], []).append(f"{run.session}: {finding}")
+    for kind, (first, *more) in kinds.items():
+        yield first + (f" (and {len(more)} more findings '{kind}', in --json and --report)" if more else "")
 
 
 def _table(title: str, columns: Iterable[str]) -> Table:

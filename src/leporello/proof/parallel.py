@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
+import warnings
 from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from leporello.errors import PluginWarning
 from leporello.messages import leading_systems
 from leporello.proof.figures import Figures
 from leporello.proof.probes import probes_of
@@ -110,7 +113,7 @@ def _parallel(
     transcripts: Iterable[Transcript], engines: Sequence[str], settings: ReplaySettings, jobs: int
 ) -> Iterator[tuple[Transcript, list[Run]]]:
     waiting: deque[tuple[Transcript, Future[list[Run]]]] = deque()
-    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _quiet) as pool:
         for transcript in transcripts:
             waiting.append((transcript, pool.submit(replay_one, transcript, engines, settings, {})))
             if len(waiting) >= jobs * _AHEAD:
@@ -118,3 +121,9 @@ def _parallel(
                 yield done, future.result()
         for done, future in waiting:
             yield done, future.result()
+
+
+def _quiet() -> None:
+    """Keep what plugins warn of and log, once for each conversation, off the screen; failing folds are findings."""
+    warnings.simplefilter("ignore", PluginWarning)
+    logging.lastResort = None

@@ -94,7 +94,8 @@ def _recognised(values: Iterator[Record], path: Path, skipped: list[Skipped]) ->
                 return seen, reader
         if len(seen) == _LOOKED_AT:
             break
-    raise TranscriptError(f"no known format{_because(skipped)}.", file=path, hint=_EXPECTED)
+    problem = f"no known format{_because(skipped)}" if seen or skipped else "there is nothing in it"
+    raise TranscriptError(f"{problem}.", file=path, hint=_EXPECTED)
 
 
 def _usable(transcripts: Iterable[Transcript], path: Path, on_skip: OnSkip) -> Iterator[Transcript]:
