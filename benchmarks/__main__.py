@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import os
 import sys
 import time
 import traceback
@@ -110,7 +111,7 @@ def run(name: str, data: Path | None, encoder: Path | None = None) -> Result:
     """Run one benchmark, and keep what it prints."""
     benchmark = BENCHMARKS[name]
     heard = Tee(sys.stdout)
-    started = time.perf_counter()
+    started, load = time.perf_counter(), os.getloadavg()[0]
     with contextlib.redirect_stdout(heard):
         if benchmark.needs_data and not data:
             print("needs --data")
@@ -126,7 +127,7 @@ def run(name: str, data: Path | None, encoder: Path | None = None) -> Result:
                 print(f"broke down:\n\n```text\n{traceback.format_exc()}```")
                 status = 1
     seconds = round(time.perf_counter() - started, 1)
-    return Result(shows=benchmark.shows, printed=heard.getvalue(), met=status == 0, seconds=seconds)
+    return Result(shows=benchmark.shows, printed=heard.getvalue(), met=status == 0, seconds=seconds, load=load)
 
 
 class Tee(io.StringIO):

@@ -1,5 +1,7 @@
 """What the engines and the baselines cost, keep and lose: conversations joined to 100,000 and 200,000 tokens.
 
+Their window is one of 200,000 tokens, and one of 128,000, where no management has requests that do not fit.
+
     python -m benchmarks.proof [--data PATH] [--long] [--engine NAME] [--json FILE]
 
 Without data: sessions of the project's own generator (`leporello.testing.coding_session`), which is said so; with
@@ -29,11 +31,12 @@ from leporello.transcripts import Transcript, read_transcripts
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-MODEL, WINDOW, WIDE = "claude-sonnet-5", 200_000, 1_000_000
+MODEL, WIDE = "claude-sonnet-5", 1_000_000
 ENGINES = ("none", "window", "mask", "compressor", "lcm")
 EXAMPLE = Path(__file__).parents[1] / "examples" / "keep_last_engine"
 FOREIGN = "hermes-lcm"
-LENGTHS, LONG = (100_000, 200_000), 1_000_000
+SIZES = ((100_000, 200_000), (200_000, 200_000), (200_000, 128_000))  # tokens of a conversation, and of the window
+LONG = 1_000_000
 PER_TURN = 1_250  # tokens of a generated turn, about
 MOST = 2  # joined conversations of each kind and length
 CUE_BAR, MASK_BAR, NONE_BAR = 0.9, 1.1, 0.9
@@ -54,12 +57,13 @@ def main(argv: list[str] | None = None) -> int:
     config = {"plugins": {"paths": [str(folder) for folder in plugins]}}
     if len(plugins) == 1:
         print(f"{FOREIGN} is not there and left out")
-    for name, transcripts, window in suites(options.data, long=options.long):
+    for what, transcripts, window in suites(options.data, long=options.long):
+        name = f"{what}, window {window:,}"
         settings = ReplaySettings(model=MODEL, window=window, config=config)
         figures = replay_all(transcripts, engines, settings, jobs=os.cpu_count() or 1)
         told[name] = figures.as_dict()
         missed += [f"{name}: {bar}" for bar in bars(told[name]["engines"], window)]
-        print(f"\n{name}, window {window:,}: {figures.sessions} conversation(s)\n\n{table(told[name]['engines'])}")
+        print(f"\n{name}: {figures.sessions} conversation(s)\n\n{table(told[name]['engines'])}")
     print("\n" + ("\n".join(f"bar missed: {bar}" for bar in missed) or "every bar is met"))
     if options.json:
         options.json.write_text(json.dumps(told, indent=2), "utf-8")
@@ -68,13 +72,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def suites(data: Path | None, *, long: bool) -> Iterable[tuple[str, Iterable[Transcript], int]]:
     """Yield what is replayed: a name, the conversations, and the window."""
-    for length in LENGTHS:
+    for length, window in SIZES:
         if data is None:
-            yield f"generated, {length:,} tokens", [generated(length, seed) for seed in range(MOST)], WINDOW
+            yield f"generated, {length:,} tokens", [generated(length, seed) for seed in range(MOST)], window
             continue
         for folder in ("tau-bench", "claude-code"):
             found = (one for file in sorted((data / folder).glob("*.jsonl")) for one in read_transcripts(file))
-            yield f"{folder}, joined to {length:,} tokens", islice(joined(found, length), MOST), WINDOW
+            yield f"{folder}, joined to {length:,} tokens", islice(joined(found, length), MOST), window
     if long:
         yield f"generated, {LONG:,} tokens", [generated(LONG, 0)], WIDE
 

@@ -20,17 +20,19 @@ PUBLISHED = Path(__file__).parents[1] / "docs" / "benchmarks.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """What a benchmark printed, whether its bars are met, and how long it took."""
+    """What a benchmark printed, whether its bars are met, how long it took, and the load of the machine before it."""
 
     shows: str
     printed: str
     met: bool
     seconds: float
+    load: float = 0.0
 
 
 PEERS = ("hermes-agent", "hermes-lcm", "litellm")
 CAVEATS = """\
-- Timings are of one machine; what counts are the ratios to the baseline of the same run.
+- Timings are of one machine; what counts are the ratios to the baseline of the same run. *Load* is how many processes
+  wanted to run when the benchmark began: with more than there are cores, bars of milliseconds say nothing.
 - The provider's cache is simulated by its published rules, without eviction under load. Token counts are estimates.
 - Replayed answers are those of the transcript: to another window a model might have answered something else. Reading a
   file again or calling a recall tool is not priced.
@@ -87,9 +89,9 @@ def markdown(told: dict[str, Any]) -> str:
     facts = ", ".join(f"{name} {value}" for name, value in told["machine"].items())
     newest = f"The newest of these runs is of {told['date'][:10]} ({facts})."
     parts = [f"# Benchmarks\n\n{made}\n\n{newest}\n\n## What to know\n\n{CAVEATS}"]
-    rows = ["## Overview\n\n| benchmark | shows | bars | seconds | run on |\n|---|---|---|---|---|"]
+    rows = ["## Overview\n\n| benchmark | shows | bars | seconds | load | run on |\n|---|---|---|---|---|---|"]
     for name, one in told["benchmarks"].items():
-        cells = (name, one["shows"], "met" if one["met"] else "missed", f"{one['seconds']:,.0f}")
+        cells = (name, one["shows"], "met" if one["met"] else "missed", f"{one['seconds']:,.0f}", _load(one))
         rows.append(f"| {' | '.join(cells)} | {one.get('date', told['date'][:10])} |")
     parts.append("\n".join(rows) + "\n")
     for name, one in told["benchmarks"].items():
@@ -97,3 +99,7 @@ def markdown(told: dict[str, Any]) -> str:
         body = printed if _TABLE.search(printed) else f"```text\n{printed}\n```"
         parts.append(f"## {name}\n\n{one['shows'].capitalize()}.\n\n{body}\n")
     return "\n".join(parts)
+
+
+def _load(one: dict[str, Any]) -> str:
+    return f"{one['load']:.1f}" if one.get("load") else "not noted"

@@ -158,7 +158,7 @@ def test_what_a_plugin_is_warned_of_is_told_once(plugins: Any, session: Path, jo
     """Also by the processes that replay, which print past the command."""
     plugins.engine("useless", PLANTED, engine_name="otherwise")
     options = [*FAST, "--engines", "useless", "--no-probes", "--jobs", jobs]
-    command = [sys.executable, "-m", "leporello", "replay", session, session, *options]
+    command = [sys.executable, "-m", "leporello", "replay", str(session), str(session), *options]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     warned = "its engine calls itself 'otherwise'; the folder's name counts"
     assert [line.endswith(warned) for line in told.splitlines()] == [True]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TABLE = "| a | b |\n|---|---|\n| 1 | 2 |"
 RESULTS = {
-    "speed": Result(shows="how fast", printed="0.4 ms\n", met=True, seconds=2.0),
+    "speed": Result(shows="how fast", printed="0.4 ms\n", met=True, seconds=2.0, load=7.25),
     "cost": Result(shows="what it costs", printed=f"{TABLE}\n", met=False, seconds=3.0),
 }
 
@@ -33,8 +33,8 @@ def test_a_run_is_written_as_json_and_as_a_page(tmp_path: Path) -> None:
 
 def test_the_page_says_which_bars_were_missed_and_keeps_tables(tmp_path: Path) -> None:
     page = write(RESULTS, tmp_path)[1].read_text("utf-8")
-    assert "| cost | what it costs | missed | 3 |" in page
-    assert "| speed | how fast | met | 2 |" in page
+    assert "| cost | what it costs | missed | 3 | not noted |" in page
+    assert "| speed | how fast | met | 2 | 7.2 |" in page
     assert f"\n{TABLE}\n" in page
     assert "```text\n0.4 ms\n```" in page
 
@@ -52,8 +52,8 @@ def test_a_run_of_some_benchmarks_leaves_the_others_as_they_were(tmp_path: Path)
     published.write_text(json.dumps(earlier), "utf-8")
     publish(write({"cost": RESULTS["cost"]}, tmp_path)[0], published)
     page = markdown(json.loads(published.read_text("utf-8")))
-    assert "| speed | how fast | met | 2 | 2026-01-02 |" in page
-    assert "| cost | what it costs | missed | 3 |" in page
+    assert "| speed | how fast | met | 2 | 7.2 | 2026-01-02 |" in page
+    assert "| cost | what it costs | missed | 3 | not noted |" in page
     assert page.count("told earlier") == 1
     publish(write(RESULTS, tmp_path)[0], tmp_path / "first.json")
     assert (tmp_path / "first.json").exists()
