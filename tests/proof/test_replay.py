@@ -154,6 +154,17 @@ def test_in_parallel_the_figures_are_the_same() -> None:
     assert alone == parallel
 
 
+@pytest.mark.parametrize("turns", [(3, 4, 2), (4, 3, 2), (2, 3, 4)])
+def test_only_the_longest_conversation_keeps_its_points(turns: tuple[int, ...]) -> None:
+    """With all of them a file of a gigabyte would fill the memory with points that no plot shows."""
+    sessions = [transcript(count, count) for count in turns]
+    figures = replay_all(sessions, ["none", "mask"], settings(probes=False))
+    held = {(run.engine, run.session) for runs in figures.runs.values() for run in runs if run.points}
+    assert held == {("none", "session-4"), ("mask", "session-4")}
+    assert {(run.engine, run.session) for run in figures.longest} == held
+    assert all(run.costs.requests for runs in figures.runs.values() for run in runs)
+
+
 def test_joined_conversations_have_the_tokens_that_were_asked_for() -> None:
     parts = [transcript(10, seed) for seed in range(6)]
     found = list(joined(parts, 30_000))

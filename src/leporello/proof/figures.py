@@ -24,7 +24,10 @@ _PRICES = ("input", "cache_read", "cache_write_5m", "cache_write_1h", "output", 
 
 @dataclass(kw_only=True)
 class Figures:
-    """The runs of a replay, by engine, in the order in which the engines were named."""
+    """The runs of a replay, by engine, in the order in which the engines were named.
+
+    A run that is not of the longest conversation is kept without its points, which would fill the memory.
+    """
 
     model: str
     window: int
@@ -32,10 +35,18 @@ class Figures:
     provider: str = ""
     runs: dict[str, list[Run]] = field(default_factory=dict)
     skipped: list[str] = field(default_factory=list)
+    longest: list[Run] = field(default_factory=list)
+    """The runs of the conversation with the most requests, whose windows the report draws."""
 
-    def add(self, run: Run) -> None:
-        """Add a run."""
-        self.runs.setdefault(run.engine, []).append(run)
+    def add(self, runs: Sequence[Run]) -> None:
+        """Add what the policies made of one conversation."""
+        for run in runs:
+            self.runs.setdefault(run.engine, []).append(run)
+        shorter = runs
+        if _requests(runs) > _requests(self.longest):
+            shorter, self.longest = self.longest, [run for run in runs if run.costs.requests]
+        for run in shorter:
+            run.points.clear()
 
     @property
     def sessions(self) -> int:
@@ -89,7 +100,11 @@ class Figures:
 
     def _driven(self) -> dict[str, list[Run]]:
         """Return the runs in which an engine was driven: not those that look at the summaries of a log."""
-        return {name: [run for run in runs if run.points] for name, runs in self.runs.items()}
+        return {name: [run for run in runs if run.costs.requests] for name, runs in self.runs.items()}
+
+
+def _requests(runs: Iterable[Run]) -> int:
+    return max((run.costs.requests for run in runs), default=0)
 
 
 def _session_figures(run: Run) -> dict[str, Any]:

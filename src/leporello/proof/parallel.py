@@ -49,8 +49,7 @@ def replay_all(
         else _parallel(transcripts, engines, settings, jobs)
     )
     for transcript, runs in work:
-        for run in runs:
-            figures.add(run)
+        figures.add(runs)
         if on_done:
             on_done(transcript)
     return figures
@@ -126,4 +125,4 @@ def _parallel(
 def _quiet() -> None:
     """Keep what plugins warn of and log, once for each conversation, off the screen; failing folds are findings."""
     warnings.simplefilter("ignore", PluginWarning)
-    logging.lastResort = None
+    logging.getLogger().addHandler(logging.NullHandler())

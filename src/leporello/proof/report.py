@@ -37,9 +37,9 @@ def page(figures: Figures) -> str:
         told=told,
         engines=engines,
         baselines=set(ENGINES),
-        shown=_longest(figures),
+        shown=figures.longest[0].session if figures.longest else "",
         window_chart=_window(figures),
-        window_names=[name for name, runs in figures.runs.items() if any(run.points for run in runs)],
+        window_names=[run.engine for run in figures.longest if run.points],
         cost_chart=_costs(engines),
         needed_chart=_needed(engines),
         probe_charts=_probes(engines),
@@ -49,16 +49,8 @@ def page(figures: Figures) -> str:
     )
 
 
-def _longest(figures: Figures) -> str:
-    """Return the conversation whose window is shown: the one with the most requests."""
-    runs = [run for runs in figures.runs.values() for run in runs if run.points]
-    return max(runs, key=lambda run: len(run.points)).session if runs else ""
-
-
 def _window(figures: Figures) -> str:
-    session = _longest(figures)
-    shown = [run for runs in figures.runs.values() for run in runs if run.session == session and run.points]
-    series = [charts.Line(name=run.engine, points=_thinned(run), marks=_folds(run)) for run in shown]
+    series = [charts.Line(name=run.engine, points=_thinned(run), marks=_folds(run)) for run in figures.longest]
     return charts.lines(series, x_label="messages", y_label="tokens in the request", limit=figures.window)
 
 
