@@ -61,7 +61,7 @@ BENCHMARKS = {
     "needed": Benchmark(
         shows="what windows hold of what is needed later, at recorded compactions and turn by turn",
         data="claude-code",
-        options=("--minutes", "5"),
+        options=("--minutes", "5", "--keep", "bench-results/needed.jsonl"),
     ),
     "locomo": Benchmark(shows="natural-language recall, beside plain FTS5", data="locomo", needs_data=True),
     "locomo_left_out": Benchmark(

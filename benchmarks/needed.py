@@ -158,6 +158,7 @@ class Measured:
         """Take down what the conversations of a file came to."""
         self._found[_digest(source)] = conversations
         if self._path:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
             row = {"file": _digest(source), "code": self._code, "conversations": conversations}
             with self._path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")

@@ -119,7 +119,7 @@ def kept_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, code: str) ->
         looked.append(source)
         return []
 
-    keep = tmp_path / "kept"
+    keep = tmp_path / "new" / "kept"
     for version in ("1", code):
         monkeypatch.setattr(needed, "_code", lambda version=version: version)
         measured = needed.Measured(keep)
