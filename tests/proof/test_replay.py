@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import re
+import signal
+import tempfile
+import time
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +21,7 @@ from leporello.prices import price_of
 from leporello.proof import Figures, ReplaySettings, Run, joined, replay, replay_all
 from leporello.proof.baselines import AT_EQUAL_TOKENS, ENGINES
 from leporello.proof.bootstrap import share
+from leporello.proof.parallel import processes
 from leporello.proof.probes import probes_of
 from leporello.proof.replay import said
 from leporello.testing.coding_session import coding_session
@@ -152,6 +159,19 @@ def test_in_parallel_the_figures_are_the_same() -> None:
         for engine in told["engines"].values():
             engine.pop("longest_pause_ms")
     assert alone == parallel
+
+
+def test_an_interrupt_does_not_wait_for_what_is_being_replayed() -> None:
+    """Two processes have enough to do for hours; they end, and their folder for temporary files with them."""
+    folder = Path()
+    with suppress(KeyboardInterrupt), processes(2) as pool:
+        folder = Path(pool.submit(tempfile.gettempdir).result())
+        for _ in range(4):
+            pool.submit(time.sleep, 3_600)
+        signal.raise_signal(signal.SIGINT)
+    assert not multiprocessing.active_children()
+    assert folder.name.startswith("leporello-replay-")
+    assert not folder.exists()
 
 
 @pytest.mark.parametrize("turns", [(3, 4, 2), (4, 3, 2), (2, 3, 4)])

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import signal
+import tempfile
 import warnings
 from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from dataclasses import replace
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from leporello.errors import PluginWarning
@@ -112,7 +116,7 @@ def _parallel(
     transcripts: Iterable[Transcript], engines: Sequence[str], settings: ReplaySettings, jobs: int
 ) -> Iterator[tuple[Transcript, list[Run]]]:
     waiting: deque[tuple[Transcript, Future[list[Run]]]] = deque()
-    with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _quiet) as pool:
+    with processes(jobs) as pool:
         for transcript in transcripts:
             waiting.append((transcript, pool.submit(replay_one, transcript, engines, settings, {})))
             if len(waiting) >= jobs * _AHEAD:
@@ -122,7 +126,30 @@ def _parallel(
             yield done, future.result()
 
 
-def _quiet() -> None:
-    """Keep what plugins warn of and log, once for each conversation, off the screen; failing folds are findings."""
+@contextmanager
+def processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield processes that replay; after an exception they end at once, and in any case they leave no files."""
+    others = multiprocessing.active_children()
+    with (
+        TemporaryDirectory(prefix="leporello-replay-", ignore_cleanup_errors=True) as folder,
+        ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin, (folder,)) as pool,
+    ):
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in set(multiprocessing.active_children()) - set(others):
+                process.terminate()
+                process.join()
+            raise
+
+
+def _begin(folder: str) -> None:
+    """Begin a process: interrupts are for the one that waits for it, and temporary files go into its folder.
+
+    What plugins warn of and log, once for each conversation, stays off the screen; folds that fail are findings.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tempfile.tempdir = folder
     warnings.simplefilter("ignore", PluginWarning)
     logging.getLogger().addHandler(logging.NullHandler())
