@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leporello import ContextCompressor
-from leporello.errors import PluginError
+from leporello.errors import LeporelloError, PluginError
 from leporello.messages import Message, groups, role_of, text_of, tool_result, violations
 from leporello.prices import price_of
 from leporello.proof import Figures, ReplaySettings, Run, joined, replay, replay_all
@@ -172,6 +172,11 @@ def test_an_interrupt_does_not_wait_for_what_is_being_replayed() -> None:
     assert not multiprocessing.active_children()
     assert folder.name.startswith("leporello-replay-")
     assert not folder.exists()
+
+
+def test_a_process_that_is_killed_is_told() -> None:
+    with pytest.raises(LeporelloError, match="--jobs 1"), processes(1) as pool:
+        pool.submit(signal.raise_signal, signal.SIGKILL).result()
 
 
 @pytest.mark.parametrize("turns", [(3, 4, 2), (4, 3, 2), (2, 3, 4)])

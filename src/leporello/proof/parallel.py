@@ -9,12 +9,13 @@ import tempfile
 import warnings
 from collections import deque
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from leporello.errors import PluginWarning
+from leporello.errors import LeporelloError, PluginWarning
 from leporello.messages import leading_systems
 from leporello.proof.figures import Figures
 from leporello.proof.probes import probes_of
@@ -136,6 +137,9 @@ def processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
     ):
         try:
             yield pool
+        except BrokenProcessPool as error:
+            lost = "a process was killed while it replayed, perhaps because there was no memory left"
+            raise LeporelloError(f"{lost}; fewer of them need less: --jobs 1.") from error
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in set(multiprocessing.active_children()) - set(others):
