@@ -38,6 +38,8 @@ CAVEATS = """\
   file again or calling a recall tool is not priced.
 - Nothing is summarised by a model. Engines of others are replayed through the adapter for Hermes Agent: hermes-lcm is
   then its own fallback without a model, which cuts texts off. Where one returns nothing usable, the compressor folds.
+- `needed` goes through coding sessions in which Claude Code compacted; `recorded` is the summary that it wrote itself.
+  What an earlier call measured is kept, so that its seconds are those of the last call.
 - LoCoMo has wrong gold answers (99 of 1,540 by one audit). What is measured on it is retrieval: whether the turns that
   the data set names as evidence are among the hits. It is not the accuracy of answers, and is not called so.
 - A question is compared with messages by its words, not by its meaning. `locomo_left_out` is what carries over to a
