@@ -359,6 +359,22 @@ def test_what_is_quoted_can_pass_for_no_heading(newline: str) -> None:
     assert parse(_joined([GOOD, text], 300, "")).goal == parse(GOOD).goal
 
 
+def test_a_quoted_request_is_the_goal_of_the_node_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = "Ticket TIDE-2291. Mend the export,\nand add the unit - in the header."
+    quoted = _quoted(
+        redact_messages([{"role": "user", "content": asked}, {"role": "assistant", "content": "user: no"}])
+    )
+    told = parse(_joined([quoted, GOOD], 300, ""))
+    latest = "Latest instruction of these turns, quoted as history: "
+    assert told.goal == (
+        "Fix the build.",
+        f"{latest}Ticket TIDE-2291. Mend the export, and add the unit - in the header.",
+    )
+    assert parse(_joined([_quoted(redact_messages([{"role": "user", "content": "ok"}]))], 300, "")).goal == ()
+    monkeypatch.setattr(node_writer, "_sections", parse)  # defect
+    assert "TIDE-2291" not in str(parse(_joined([quoted, GOOD], 300, "")).goal)
+
+
 def long_read(number: int) -> list[Message]:
     """Return the read of a file that is several leaves long and of which little can be told."""
     function = {"name": "read_file", "arguments": f'{{"path": "src/part_{number}.txt"}}'}

@@ -19,6 +19,7 @@ from leporello.redact import redact, redact_messages
 from leporello.store.records import Node
 from leporello.summary import SummaryRequest
 from leporello.summary.answers import neutralised
+from leporello.summary.extract.story import is_trivial
 from leporello.summary.model import extractive_text
 from leporello.summary.template import Sections, cut, merge, parse, render, trim
 from leporello.tokens import count_text
@@ -45,7 +46,9 @@ _SECONDS_FOR_A_CALL = 1.0
 _PASSAGE, _PINS = "about the focus: ", 3
 _MOST_REQUESTS = 9
 # How the extractive summary labels requests.
-_REQUEST = re.compile(r"^(?:First request|Then|Latest instruction of these turns, quoted as history): ")
+_LATEST = "Latest instruction of these turns, quoted as history: "
+_REQUEST = re.compile(rf"^(?:First request: |Then: |{_LATEST})")
+_NEXT_QUOTED = re.compile(r"\n(?!\| )")
 
 
 class CallBudget:
@@ -267,9 +270,24 @@ def _counts(stored: Sequence[Stored]) -> dict[str, int]:
 
 def _joined(texts: Sequence[str], budget: int, focus: str) -> str:
     """Merge summaries without a model: newer lines replace older ones, and the least important ones are dropped."""
-    sections = reduce(merge, [parse(text) for text in texts])
+    sections = reduce(merge, map(_sections, texts))
     sections = replace(sections, goal=tuple(_goals(sections.goal)))
     return redact(render(trim(sections, budget, focus=focus.split())))
+
+
+def _sections(text: str) -> Sections:
+    """Read the text of a node; a request that is quoted in it is its goal."""
+    if text.startswith("## "):
+        return parse(text)
+    requests, others = [], []
+    for quoted in _NEXT_QUOTED.split(text):
+        role, _, words = quoted.partition(": ")
+        request = " ".join(words.replace("\n| ", " ").split())
+        if role == "user" and not is_trivial(request):
+            requests.append(_LATEST + request)
+        else:
+            others.append(quoted)
+    return replace(parse("\n".join(others)), goal=tuple(requests))
 
 
 def _goals(lines: Sequence[str]) -> Iterator[str]:
@@ -279,6 +297,6 @@ def _goals(lines: Sequence[str]) -> Iterator[str]:
     yield from (line for line in lines if not _REQUEST.match(line))
     for number, request in enumerate(requests):
         if number == len(requests) - 1:
-            yield f"Latest instruction of these turns, quoted as history: {request}"
+            yield f"{_LATEST}{request}"
         else:
             yield f"{'Then' if number else 'First request'}: {request}"

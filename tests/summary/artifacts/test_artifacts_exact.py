@@ -320,6 +320,8 @@ def test_hostile_text_is_read_in_linear_time(text: str) -> None:
         ("started at 2026-11-15T04:12:33Z", []),
         ("请把它改成：服务端口：8080", ["服务端口: 8080"]),
         ('"retries": 3', ["retries: 3"]),
+        ("POST tide.example:8443/events", ["address: tide.example:8443/events"]),
+        ("tide.maximum: 4711", ["tide.maximum: 4711"]),
     ],
 )
 def test_a_number_has_the_name_that_a_reader_would_give_it(text: str, found: list[str]) -> None:

@@ -13,7 +13,15 @@ from leporello.redact import ABOUT, PRINTED, redact_messages
 from leporello.summary.artifacts import call_lines, files, sayings, values
 from leporello.summary.artifacts.call_lines import marks_of
 from leporello.summary.artifacts.reading import read_turns
-from leporello.summary.extract import context, extract_summary, progress, salient_names, story, wording
+from leporello.summary.extract import (
+    context,
+    extract_summary,
+    progress,
+    salient_names,
+    story,
+    summary as summary_module,
+    wording,
+)
 from leporello.summary.extract.salient_names import Names
 from leporello.summary.template import Sections, parse
 from leporello.testing.secrets import leaks, pieces
@@ -95,6 +103,19 @@ class TestWhatWasDone:
         )
         assert told(after, previous=answered).done[-1] == f"the assistant said: {FOUND}"
 
+    def test_a_request_that_was_answered_gets_no_answers_to_others(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The request of the third stretch stays in the window, so only what was done for it is summed up."""
+
+        def last_done() -> str:
+            summary = ""
+            for messages in ([user(ASKED), *LOOK], [*READ, assistant("It is fixed.")], [assistant(FOUND)]):
+                summary = extract_summary(redact_messages(messages), budget_tokens=2_000, previous=summary)
+            return parse(summary).done[-1]
+
+        assert last_done() == f"the assistant said: {FOUND}"
+        monkeypatch.setattr(summary_module, "answered", lambda _: None)  # defect: it stays open
+        assert last_done() == f"“{ASKED}” → {FOUND}"
+
     def test_an_output_whose_call_is_elsewhere_says_which_call_it_was(self) -> None:
         call, result = used(
             "", "shell", {"command": "cd /src && gh pr diff 2 2>&1", "timeout": 60_000}, "+ a line\n" * 90
@@ -154,6 +175,7 @@ class TestWhatWasDone:
         [
             "Good. I have enough context now. Let me start.\n\nFirst, let me add `open_port()` to the settings:",
             "Now create the template for reviews:",
+            "Great catch! Let me add tests for both readers.",
             "让我看看这个文件。",
         ],
     )
@@ -161,8 +183,20 @@ class TestWhatWasDone:
         assert wording.announces(said)
         assert not wording.announces(f"The reader assumes UTF-8. {said}")
 
+    def test_an_exclamation_alone_announces_nothing(self) -> None:
+        assert not wording.announces("Great catch!")
+
     def test_a_long_text_is_read_in_linear_time(self) -> None:
         assert not wording.announces("let me: " * 20_000 + "\nx")
+
+    def test_what_only_leads_to_an_answer_is_left_out_of_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        said = "Let me explain it step by step. The reader guesses the encoding of every line."
+        assert wording.gist(said, 80) == "The reader guesses the encoding of every line."
+        assert wording.gist("Let me explain it.", 80) == "Let me explain it."
+        decided = "I'll use a factory instead of a literal."
+        assert wording.gist(f"{decided} Next, I'll fix the test.", 80) == decided
+        monkeypatch.setattr(wording, "_LET_ME", NOTHING)  # defect
+        assert wording.gist(said, 80).startswith("Let me explain")
 
 
 class TestNextSteps:
@@ -180,6 +214,13 @@ class TestNextSteps:
         said = "Let me fix the reader. After that we need to import the month again."
         steps = told([user(ASKED), *used(said, "edit_file", {"path": "a.py"}, "ok")]).next_steps
         assert steps[0] == "the assistant planned: After that we need to import the month again."
+
+    def test_what_remains_in_an_explanation_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        said = "The remaining readers are asked in their order. Remaining work: the export."
+        messages = [user(ASKED), assistant(said)]
+        assert told(messages).next_steps == ("the assistant planned: Remaining work: the export.",)
+        monkeypatch.setattr(progress, "_PLAN", re.compile(r"remaining", re.IGNORECASE))  # defect
+        assert "the assistant planned: The remaining readers are asked in their order." in told(messages).next_steps
 
     def test_the_latest_instruction_is_not_quoted_twice(self) -> None:
         summary = extract_summary(redact_messages([user(ASKED)]), budget_tokens=2_000)
@@ -206,6 +247,23 @@ class TestValues:
         assert "120" not in str(told([user("Look."), *READ]))
         monkeypatch.setattr(files, "_LOOKS", frozenset())  # defect
         assert "offset: 120" in told([user("Look."), *READ]).critical
+
+    def test_which_line_to_look_at_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        messages = [user("The reader at line 219 and column 40 has a limit of 4711 rows.")]
+        assert "limit of 4711 rows" in str(told(messages).critical)
+        assert "219" not in str(told(messages).critical)
+        monkeypatch.setattr(values, "_PLACES", frozenset())  # defect
+        assert "line 219" in str(told(messages).critical)
+
+    def test_an_exit_code_says_nothing_beside_an_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        ran = [
+            *used("", "shell", {"command": "make check"}, "Exit code 1"),
+            *used("", "shell", {"command": "make all"}, "Exit code 2\nfatal: no rule for tide.c", 2),
+        ]
+        assert told([user(ASKED), *ran]).critical == ("fatal: no rule for tide.c",)
+        assert told([user(ASKED), *ran[:2]]).critical == ("error: Exit code 1",)
+        monkeypatch.setattr(context, "telling_errors", set)  # defect
+        assert "error: Exit code 1" in told([user(ASKED), *ran]).critical
 
     def test_how_long_a_program_took_is_none(self, monkeypatch: pytest.MonkeyPatch) -> None:
         output = "duration_ms: 312338\ntotal_tokens: 73303\nmax_tokens: 4096"

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from hypothesis import given, strategies as st
 from inline_snapshot import snapshot
 
-from leporello.summary.template import HEADINGS, NAMES, Sections, parse, render
+from leporello.summary.template import HEADINGS, NAMES, Sections, parse, render, shape
 
 FULL = Sections(
     goal=("Set up a FastAPI project",),
@@ -121,12 +123,18 @@ def test_a_heading_is_known_in_any_dress(heading: str) -> None:
         ("## Open Questions\n- why?", Sections(critical=("Open Questions: why?",))),
         ("## Relevant Files\n### Backend\n- a.py", Sections(files=("Backend: a.py",))),
         ("just words", Sections(critical=("just words",))),
+        ("ticket TIDE-2291. Fix it - now", Sections(critical=("ticket TIDE-2291. Fix it - now",))),
         ("## Critical Context\n```\n# not a heading\nx = 1\n```", Sections(critical=("# not a heading", "x = 1"))),
         ("## Constraints and Preferences\n- 必须用中文", Sections(constraints=("必须用中文",))),
     ],
 )
 def test_answers_of_models_are_brought_into_shape(text: str, expected: Sections) -> None:
     assert parse(text) == expected
+
+
+def test_the_check_of_lines_finds_a_bullet_that_is_taken_out_of_the_middle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shape, "_BULLET", re.compile(r"\s*(?:[-*•]|\d{1,3}[.)])\s+"))  # defect
+    assert parse("ticket TIDE-2291. Fix it").critical == ("ticket TIDE-2Fix it",)
 
 
 def test_a_repeated_line_stands_once_where_it_came_last() -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from leporello.summary.template import NAMES, Sections, cut, merge, render, split_file_line, trim
+from leporello.summary.template import NAMES, Sections, budget, cut, merge, render, split_file_line, trim
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
@@ -121,6 +121,33 @@ def test_what_is_exact_outlives_what_was_done() -> None:
     assert kept.done
     assert kept.done[-1] == MANY.done[-1]
     assert "did step number 0 of the long work" not in kept.done
+
+
+ACCOUNT = Sections(
+    goal=("First request: mend the reader", "Latest instruction: mend the export"),
+    done=tuple(
+        line
+        for task in range(6)
+        for line in (
+            f"“Please mend part {task}” → I look for what reads part {task}.",
+            *(f"changed module_{task}_{n}.py" for n in range(4)),
+            f"“Please mend part {task}” → The reader of part {task} guessed the encoding.",
+        )
+    ),
+    decisions=("keep the reader, because it streams",),
+    files=tuple(f"src/module_{i}.py — {', '.join(f'read_row_{i}_{n}' for n in range(12))}" for i in range(20)),
+)
+
+
+def test_how_each_request_ended_outlives_names_in_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers() -> list[str]:
+        return [line for line in trim(ACCOUNT, 1_000).done if "→" in line]
+
+    last_words = [line for line in ACCOUNT.done if "→" in line and "I look" not in line]
+    assert answers() == last_words[-len(answers()) :]
+    assert len(answers()) >= len(last_words) / 2
+    monkeypatch.setattr(budget, "answered", lambda _: None)  # defect: an answer counts as any other line
+    assert answers() != last_words[-len(answers()) :] or len(answers()) < 2
 
 
 def test_lines_about_the_focus_stay_longest() -> None:

@@ -42,6 +42,7 @@ _BETWEEN = " \"'`*])"
 _DULL_NAMES = frozenset(
     {"line", "lines", "col", "column", "lineno", "index", "length", "step", "width", "height", "size"}
 )
+_PLACES = frozenset({"line", "lines", "col", "column"})  # a number behind them says where to look, not what holds
 _OF_THE_RUN = re.compile(
     r"(?:duration|elapsed)(?:_?ms|_?seconds)?|(?:total|input|output|prompt|completion|cache_\w+)_tokens"
 )
@@ -75,7 +76,10 @@ def values_in(words: str) -> Iterator[tuple[str, str, str]]:
 
 
 def pairs_at(text: str) -> Iterator[tuple[int, str]]:
-    """Yield (position, "name: value") for every number behind a name and a colon or an equals sign."""
+    """Yield (position, "name: value") for every number behind a name and a colon or an equals sign.
+
+    An address such as "tide.example:8443/events" is written as it stands.
+    """
     for match in _SEPARATOR.finditer(text):
         start = match.start()
         before = text[max(0, start - 44) : start].rstrip(_BETWEEN)
@@ -84,7 +88,9 @@ def pairs_at(text: str) -> Iterator[tuple[int, str]]:
             before = before[: -len(word)].rstrip(" :")
             word = before[before.rfind(" ") + 1 :]
         if name := _name_at_end(word):
-            yield start, f"{name}: {match[1].rstrip('.,:;-/')}"
+            value = match[1].rstrip(".,:;-/")
+            is_address = "." in name and text.startswith(f"{name}:{value}", start - len(name))
+            yield start, f"address: {name}:{value}" if is_address else f"{name}: {value}"
 
 
 @lru_cache(maxsize=4_096)
@@ -109,6 +115,8 @@ def spoken_numbers(text: str) -> Iterator[str]:
         while len(words) > 1 and words[0].lower() in _LITTLE_WORDS:
             words.pop(0)
         phrase = " ".join(words)
+        if before and before[0].split()[-1].lower() in _PLACES:
+            continue
         if not phrase.isdigit() or len(phrase) > 3:  # noqa: PLR2004 - a bare short number says nothing
             yield phrase
 

@@ -6,6 +6,7 @@ import math
 import re
 from typing import TYPE_CHECKING
 
+from leporello.summary.artifacts.errors import telling_errors
 from leporello.summary.artifacts.files import endings
 from leporello.summary.extract.salient_names import Names
 from leporello.summary.template import Sections, file_line
@@ -81,7 +82,7 @@ def exact_sections(
         critical=(
             *(name_line(name, words) for name, words in named.items()),
             *_value_lines(_told_once(trace for trace in values if trace.text not in known)),
-            *(_error_line(trace) for trace in artifacts.errors[-_MOST_ERRORS:]),
+            *(_error_line(trace) for trace in _telling(artifacts.errors[-_MOST_ERRORS:])),
         ),
     )
 
@@ -148,6 +149,12 @@ def _value_lines(values: Iterable[ValueTrace]) -> list[str]:
         name, value = _name_and_value(trace)
         groups[name] = [*groups.pop(name, []), value]
     return [line for name, found in groups.items() for line in _group_lines(name, found[-_VALUES_PER_NAME:])]
+
+
+def _telling(errors: Sequence[ErrorTrace]) -> list[ErrorTrace]:
+    """Return the errors without bare exit codes, where any other says what went wrong."""
+    telling = set(telling_errors(trace.text for trace in errors))
+    return [trace for trace in errors if trace.text in telling]
 
 
 def _error_line(trace: ErrorTrace) -> str:

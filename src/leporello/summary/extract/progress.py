@@ -14,6 +14,7 @@ from leporello.summary.artifacts.spots import sentence_at
 from leporello.summary.extract.story import is_trivial
 from leporello.summary.extract.wording import announces, gist, one_line, quoted
 from leporello.summary.template.file_lines import times
+from leporello.summary.template.shape import answer_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,8 +34,8 @@ _UNANSWERED = "the latest instruction of these turns was not answered yet"
 _BEGUN = "the latest instruction of these turns was begun, but not answered yet"
 NOT_ANSWERED = frozenset({_UNANSWERED, _BEGUN})
 _PLAN = re.compile(
-    r"\b(?:next(?:,| step)|i'll|i will|let me|let's|then i|we (?:need|should)|i need to|remaining"
-    r"|todo|still (?:need|to))\b"
+    r"\b(?:next(?:,| step)|i'll|i will|let me|let's|then i|we (?:need|should)|i need to"
+    r"|remaining(?=:| (?:work|steps?|tasks?|items?)\b)|todo|still (?:need|to))\b"
     r"|接下来|下一步|然后|我(?:会|将|来)|还需要|需要(?:先|再)",
     re.IGNORECASE,
 )
@@ -155,8 +156,8 @@ def _is_work_left(story: Story) -> bool:
 
 def _answer(exchange: QuestionAnswer) -> str:
     """Say what was asked and how the answer began, in one line; the request may stand in earlier turns."""
-    asked = f"{quoted(exchange.request, _REQUEST)} →" if exchange.request else "the assistant said:"
-    return f"{asked} {gist(exchange.answer, _ANSWER)}"
+    request = quoted(exchange.request, _REQUEST) if exchange.request else ""
+    return answer_line(request, gist(exchange.answer, _ANSWER))
 
 
 def _report(trace: CommandTrace, reports: Mapping[str, str]) -> str:

@@ -19,6 +19,7 @@ from leporello.summary.extract.story import Story, is_trivial, read_story
 from leporello.summary.extract.wording import one_line
 from leporello.summary.outline import outline
 from leporello.summary.template import NAMES, Sections, cut, merge, parse, render, trim, unique
+from leporello.summary.template.shape import answered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -141,9 +142,14 @@ def _open_request(old: Sections) -> str:
 
 
 def _updated(old: Sections, new: Sections) -> Sections:
-    """Update the earlier summary; its latest instruction becomes part of how the request developed."""
+    """Update the earlier summary; its latest instruction becomes part of how the request developed.
+
+    It is open no longer when something was said in answer, or asked after it.
+    """
     if old == Sections():
         return new
+    if new.goal or any(answered(line) is not None for line in new.done):
+        old = replace(old, next_steps=tuple(line for line in old.next_steps if line not in progress.NOT_ANSWERED))
     merged = merge(old, replace(new, critical=()))
     return replace(
         merged, goal=_developed(old.goal, new.goal), critical=context.merge_values(merged.critical, new.critical)

@@ -21,6 +21,7 @@ _ANNOUNCEMENT = re.compile(
     r"|(?:now|next|first|then)\b.*:|good[.!]",
     re.IGNORECASE,
 )
+_LET_ME = re.compile(r"let(?: me|'s|’s)\b|让我", re.IGNORECASE)
 _SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
 _ENOUGH = 0.3  # of the length: whole sentences that are shorter say too little
 
@@ -38,9 +39,10 @@ def one_line(text: str, length: int) -> str:
 def gist(text: str, length: int) -> str:
     """Return what a message begins with in substance: its first sentences, without markup, as one line.
 
-    Where whole sentences would say little, such as "Yes, that works.", the next one is cut.
+    A sentence that only announces the next ones is left out. Where whole sentences would say little, such as "Yes, that
+    works.", the next one is cut.
     """
-    bare = _FILLER.sub("", " ".join(_MARKUP.sub("", text[: 8 * length]).split()))
+    bare = _without_announcement(_FILLER.sub("", " ".join(_MARKUP.sub("", text[: 8 * length]).split())))
     taken, position = "", 0
     # Where no sentence ends after one place, none ends after a later one: searching on would only take time.
     while match := _FIRST_SENTENCE.match(bare, position):
@@ -53,8 +55,16 @@ def gist(text: str, length: int) -> str:
 
 
 def announces(text: str) -> bool:
-    """Tell whether a text only says what will be done now."""
-    return all(map(_ANNOUNCEMENT.fullmatch, _SENTENCE_END.split(text)))
+    """Tell whether a text only says what will be done now, with or without an exclamation in front."""
+    sentences = [sentence for sentence in _SENTENCE_END.split(text) if not _FILLER.fullmatch(f"{sentence} ")]
+    return bool(sentences) and all(map(_ANNOUNCEMENT.fullmatch, sentences))
+
+
+def _without_announcement(text: str) -> str:
+    """Return what follows a first sentence that only announces it, such as "Let me explain."; else the text."""
+    match = _FIRST_SENTENCE.match(text)
+    rest = text[match.end() :].strip() if match and _LET_ME.match(text) else ""
+    return rest if rest and not announces(rest) else text
 
 
 def quoted(text: str, length: int) -> str:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from leporello.summary.template.file_lines import FileNote, file_line, read_note, split_file_line
-from leporello.summary.template.shape import NAMES, Sections, name_in, render
+from leporello.summary.template.shape import NAMES, Sections, answered, name_in, render
 from leporello.tokens import count_text
 
 if TYPE_CHECKING:
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # What was done, decided and planned can be told again from the files; what is exact cannot.
 _IMPORTANCE = {
     "done": 1.0,
+    "answers": 1.0,
     "decisions": 2.0,
     "blocked": 3.0,
     "in_progress": 3.0,
@@ -27,8 +28,11 @@ _IMPORTANCE = {
 }
 _EXACT = frozenset({"files", "critical", "constraints", "goal"})
 # This many of the newest lines of the other sections are worth as much as something exact.
-_NEWEST_KEPT = {"done": 8, "decisions": 5, "blocked": 3, "in_progress": 4, "next_steps": 4}
+_NEWEST_KEPT = {"done": 8, "answers": 8, "decisions": 5, "blocked": 3, "in_progress": 4, "next_steps": 4}
 _NEWEST_IMPORTANCE = 4.0
+# What was decided and how a request ended is what a reader needs of older work. It is worth as much as what is exact.
+_ACCOUNT_IMPORTANCE = {"answers": 6.5, "decisions": 6.0}
+_ACCOUNT_HALF_LIFE = 4
 _HALF_LIFE = 8
 _LEFT_OUT = re.compile(r"\((\d+) older or lesser lines? left out\)")
 _CUT_MARK = " […{} characters left out…] "
@@ -49,9 +53,10 @@ class _Line(NamedTuple):
 def trim(sections: Sections, budget_tokens: int, *, focus: Iterable[str] = ()) -> Sections:
     """Shorten a summary to a token budget, the least important and oldest lines first, and say how many are left out.
 
-    What was done, decided and planned goes before files, exact values, errors and constraints; the latest goal and
-    lines that hold a word of `focus` go last. A file that was only named counts as little as a decision, and names that
-    belong to no file go before what is exact. A line that would fill the budget alone is cut, visibly.
+    What was done, decided and planned goes before files, exact values, errors and constraints, but not the newest
+    answers and decisions; the latest goal and lines that hold a word of `focus` go last. A file that was only named
+    counts as little as an older decision, and names that belong to no file go before what is exact. A line that would
+    fill the budget alone is cut, visibly.
     """
     if count_text(render(sections)) <= budget_tokens:
         return sections
@@ -112,12 +117,17 @@ def _shorter_file_line(line: str, tokens: int) -> str:
 def _drop_order(sections: Sections, focus: Collection[str]) -> list[_Line]:
     """Return every line but the note, the first to go at the end."""
     ranked = []
+    requests = [answered(line) for line in sections.done]
     for name in NAMES:
         lines: tuple[str, ...] = getattr(sections, name)
         for position, text in enumerate(lines):
-            age = len(lines) - 1 - position
+            section, age = name, len(lines) - 1 - position
+            if name == "done" and (request := requests[position]) is not None:
+                newer = [later for later in requests[position + 1 :] if later is not None]
+                if not request or request not in newer:  # what was said last in answer to it
+                    section, age = "answers", len(newer)
             if not _LEFT_OUT.fullmatch(text):
-                ranked.append((_rank(name, age, text, focus), _Line(name, position, text)))
+                ranked.append((_rank(section, age, text, focus), _Line(name, position, text)))
     ranked.sort(key=lambda pair: pair[0], reverse=True)
     return [line for _, line in ranked]
 
@@ -127,13 +137,16 @@ def _rank(section: str, age: int, text: str, focus: Collection[str]) -> tuple[in
     if section == "goal" and age == 0:
         return 3, 0.0
     named_only = section == "files" and " — " not in text
-    weight = (_IMPORTANCE["decisions"] if named_only else _IMPORTANCE[section]) / (1 + age / _HALF_LIFE)
+    weight = _IMPORTANCE["decisions" if named_only else section] / (1 + (section != "goal") * age / _HALF_LIFE)
     if focus and any(word in text.casefold() for word in focus):
         return 2, weight
     if section in _EXACT:
         return int(not (named_only or name_in(text))), weight
-    newest = age < _NEWEST_KEPT[section]
-    return int(newest), _NEWEST_IMPORTANCE / (1 + age / _HALF_LIFE) if newest else weight
+    if age >= _NEWEST_KEPT[section]:
+        return 0, weight
+    if section in _ACCOUNT_IMPORTANCE:
+        return 1, _ACCOUNT_IMPORTANCE[section] / (1 + age / _ACCOUNT_HALF_LIFE)
+    return 1, _NEWEST_IMPORTANCE / (1 + age / _HALF_LIFE)
 
 
 def _without(sections: Sections, dropped: set[tuple[str, int]]) -> Sections:

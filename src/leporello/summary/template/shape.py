@@ -61,8 +61,9 @@ _WRAPPED = re.compile(r"\s*(```|~~~)\w*\s*\n(?P<inside>.*)\n\1\s*", re.DOTALL)
 _HASHES = re.compile(r"\s{0,3}(?P<level>#{1,6})\s+(?P<title>[^\n]*?)[\s#]*$")
 _BOLD = re.compile(r"\s*(?:\d{1,2}[.)]\s+)?(?:\*\*|__)(?P<title>[^*_:：]{2,40})[:：]?(?:\*\*|__)\s*[:：]?(?P<rest>.*)$")
 _PLAIN = re.compile(r"(?P<title>[A-Za-z][A-Za-z &-]{2,40}):\s*$")
-_BULLET = re.compile(r"\s*(?:[-*•]|\d{1,3}[.)])\s+")
+_BULLET = re.compile(r"^\s*(?:[-*•]|\d{1,3}[.)])\s+")
 _NAME_LINE = re.compile(r"(?P<name>\S+) \([^\s()×]+(?:, [^\s()×]+){0,2}\)")
+_ANSWER_LINE = re.compile(r"(?P<request>“.+”) → |the assistant said: ")
 _NOTHING = frozenset(
     {"", "none", "none yet", "none so far", "n/a", "na", "nothing", "nothing yet", "无", "没有", "暂无"}
 )
@@ -143,6 +144,17 @@ def name_in(line: str) -> str:
     """Return the name that such a line tells of; "" for any other line."""
     match = _NAME_LINE.fullmatch(line)
     return match["name"] if match else ""
+
+
+def answer_line(request: str, answer: str) -> str:
+    """Write what was said in answer to a quoted request, or by itself."""
+    return f"{request} → {answer}" if request else f"the assistant said: {answer}"
+
+
+def answered(line: str) -> str | None:
+    """Return the request that such a line quotes, "" when it quotes none; None for any other line."""
+    match = _ANSWER_LINE.match(line)
+    return (match["request"] or "") if match else None
 
 
 def _unwrapped(text: str) -> str:
