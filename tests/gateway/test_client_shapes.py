@@ -309,8 +309,8 @@ class Shape:
     beside: str = ""
     """What it keeps in its history beside the turns."""
     more_folds: int = 0
-    """How many folds more than a history that only grows: a window that is smaller after its first fold, because the
-    block is not in the tail, may be folded once earlier."""
+    """How many folds more than a history that only grows, with the compressor: its first fold leaves just more than a
+    quarter of the threshold, so that the next one comes at the threshold and not behind it (`fires_at`)."""
 
 
 SHAPES = {
