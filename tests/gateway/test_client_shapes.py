@@ -309,8 +309,8 @@ class Shape:
     beside: str = ""
     """What it keeps in its history beside the turns."""
     more_folds: int = 0
-    """How many folds more than a history that only grows: a window that is smaller after its first fold, because the
-    block is not in the tail, may be folded once earlier."""
+    """How many folds more than a history that only grows, with the compressor: its first fold leaves just more than a
+    quarter of the threshold, so that the next one comes at the threshold and not behind it (`fires_at`)."""
 
 
 SHAPES = {
@@ -321,7 +321,7 @@ SHAPES = {
     "a reminder removed one turn later": Shape(do=reminded, rows=1.5),
     "head trimmed": Shape(do=trimmed),
     "old outputs cleared": Shape(do=cleared, rows=1.5),
-    "a file block that moves": Shape(do=moved, rows=2.0, beside=FILES, more_folds=1),
+    "a file block that moves": Shape(do=moved, rows=1.5, beside=FILES, more_folds=1),
     "a note that stays the newest": Shape(do=noted, rows=1.5),
     "a repository map that changes": Shape(do=mapped, rows=2.0, beside=repository(LONG_TURNS), more_folds=1),
     "the time in the first message": Shape(do=dated, rows=1.5),

@@ -68,7 +68,7 @@ def test_an_answer_that_several_got_leads_nobody_to_a_stranger(two_people: Store
 
 def test_a_long_answer_that_is_trusted_is_caught(two_people: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted: who sends a long answer belongs to the newest conversation that got it."""
-    monkeypatch.setattr("leporello.gateway.recognition._sure", lambda *given: given[4])
+    monkeypatch.setattr("leporello.gateway.recognition._sure", lambda *given: given[3])
     with pytest.raises(AssertionError):
         check_canned(two_people)
 
@@ -81,3 +81,38 @@ def test_what_stands_before_the_answer_tells_them_apart(two_people: Store) -> No
 def test_a_short_answer_leads_nowhere(store: Store) -> None:
     keep(store, "ada", talk("ada asks", "Yes."))
     assert found(store, talk("somebody asks", "Yes.", "and now?")) == []
+
+
+def test_a_common_answer_does_not_hide_a_distinct_one(store: Store) -> None:
+    """More conversations wait behind "Done." than are looked at: the answer before it says whose this one is."""
+    said = talk("ada asks", DISTINCT, "and now?", "Done.")
+    keep(store, "ada", said)
+    for number in range(20):
+        keep(store, f"other {number}", talk(f"question {number}", "Done."))
+    assert found(store, [*talk("it is nine: ada asks"), *said[1:], *talk("go on")]) == ["ada"]
+
+
+def forked(store: Store) -> list[Message]:
+    """Ask aside, and go on; both answers are the same word. Returns a later history, with another beginning."""
+    said = talk("ada asks", DISTINCT, "what next?", "Yes.", "sure?", "Done.", "really?")
+    keep(store, "ada", said)
+    aside = [*said[:4], *talk("Suggest a title", "Done.")]
+    branch = store.fork("ada", behind="m4", head=False)
+    store.append("ada", aside[4:], branch=branch, known={1: [parse(aside, dialect="openai").alone(aside[-1])]})
+    return [*talk("it is nine: ada asks"), *said[1:]]
+
+
+def check_branch(store: Store) -> None:
+    """The history goes on where its own answer is, although something waits behind that, and not behind the title."""
+    history = parse(forked(store), dialect="openai")
+    assert [place.branch for place in recognise(store, history, owner="", named=False).places] == [1]
+
+
+def test_of_several_branches_the_one_with_the_same_messages_goes_on(store: Store) -> None:
+    check_branch(store)
+
+
+def test_planted_the_branch_that_ends_with_the_answer(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("leporello.gateway.recognition._most_alike", lambda *given: given[3])
+    with pytest.raises(AssertionError):
+        check_branch(store)

@@ -194,6 +194,15 @@ def turns(sizes: list[int]) -> list[Message]:
 
 
 @pytest.mark.slow
+def test_what_was_moved_has_a_leaf_of_its_own() -> None:
+    """Its numbers are lower than those of what stands before it: with others it would make their leaf the oldest."""
+    rows = stored([{"role": "user", "content": f"text {n}"} for n in range(8)])
+    leaves = pack([*rows[2:6], *rows[:2], *rows[6:]], 1_000)
+    assert [covers_of(leaf) for leaf in leaves] == [
+        (Cover(first_seq=first, last_seq=last),) for first, last in ((3, 6), (1, 2), (7, 8))
+    ]
+
+
 @given(st.lists(st.sampled_from([1, 20, 100, 230, 700, 2_000]), max_size=10))
 def test_a_full_leaf_stays_whatever_follows(sizes: list[int]) -> None:
     rows = stored(turns(sizes))

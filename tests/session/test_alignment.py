@@ -96,6 +96,58 @@ def test_a_block_that_moves_is_shown_once() -> None:
     assert stored(conversation)[:2] == ["files", "ok"]  # it may have trimmed its head there
 
 
+def move_a_block(conversation: Conversation, turns: int) -> None:
+    """Put the same files before each question."""
+    conversation.persistence.tip = ""  # as the gateway goes on, behind the message that it knows
+    history: Talk = []
+    for number in range(turns):
+        alignment.align(conversation, history)
+        question, answer = talk(f"q{number}", f"a{number}")
+        alignment.add(conversation, history, [*talk("files", "ok"), question])
+        conversation.add([answer])
+        history += [question, answer]
+
+
+MOVED = ["files", "ok", "q0", "a0", "q1", "a1", "q2", "a2", "q3", "a3", "files", "ok", "q4", "a4"]
+"""The first block stays: a client that trims its head may have dropped it."""
+
+
+def test_a_block_that_moves_is_stored_once() -> None:
+    conversation = opened([])
+    move_a_block(conversation, 5)
+    assert shown(conversation) == stored(conversation) == MOVED
+    assert rows(conversation) == len(MOVED)
+
+
+def test_planted_a_block_that_is_said_again_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    conversation = opened([])
+    monkeypatch.setattr(alignment, "_move", lambda *_: False)
+    move_a_block(conversation, 5)
+    assert shown(conversation) == stored(conversation) == MOVED
+    with pytest.raises(AssertionError):
+        assert rows(conversation) == len(MOVED)
+
+
+def test_a_block_that_another_branch_shares_stays_there() -> None:
+    conversation = opened([])
+    move_a_block(conversation, 3)
+    store = conversation.branch.store
+    aside = store.fork("c", behind=conversation.persistence.tip, head=False)
+    before = [row.id for row in store.messages("c", branch=aside)]
+    history = [message for number in range(3) for message in talk(f"q{number}", f"a{number}")]
+    alignment.add(conversation, history, [*talk("files", "ok"), *talk("q3")])
+    assert shown(conversation)[-3:] == stored(conversation)[-3:] == ["files", "ok", "q3"]
+    assert shown(conversation).count("files") == 2
+    assert [row.id for row in store.messages("c", branch=aside)] == before
+
+
+def test_a_conversation_is_loaded_as_a_block_was_moved() -> None:
+    conversation = opened([])
+    move_a_block(conversation, 5)
+    conversation.reload(conversation.persistence.load())
+    assert shown(conversation) == MOVED
+
+
 def test_what_is_said_again_by_a_client_that_trims_its_head_is_not_moved() -> None:
     conversation = opened(talk("task", "a1", "continue", "a2", "q3", "a3"))
     listed = talk("q3", "a3")

@@ -11,7 +11,7 @@ from leporello.errors import MessageError, SessionError, StoreBusyError, StoreEr
 from leporello.events import Notice
 from leporello.lcm import verify
 from leporello.messages import EMPTY_ASSISTANT, NO_REPLY, STUB_RESULT, violations
-from leporello.session import Session, tool_result
+from leporello.session import Session, conversation, tool_result
 from leporello.session.conversation import Conversation
 from leporello.store import open_store
 from leporello.store.sqlite import SQLiteStore
@@ -260,6 +260,50 @@ def test_calls_that_are_numbered_anew_in_every_answer_get_ids_of_their_own(
     assert len(set(ids)) == 3
     assert violations(sent, "anthropic") == []
     assert [m["content"] for m in sent if m["role"] == "tool"] == ["file 0", "file 1", "file 2"]
+
+
+def read_twice(answer: Callable[..., Any]) -> list[str]:
+    """Call tools with ids that repeat, each time opened again before the result; returns the results that are sent."""
+    store = SQLiteStore(None)
+
+    def opened() -> Session:
+        return Session.open("talk", store=store, config={}, model="m", context_length=100_000)
+
+    session = opened()
+    session.add({"role": "user", "content": "Read them."})
+    for n in range(3):
+        session.request()
+        session.record(answer(None, ("read_file", {"path": str(n)}), id_="call_0"))
+        session = opened()
+        session.add(tool_result("call_0", f"file {n}"))
+    return [str(message["content"]) for message in session.request()["messages"] if message["role"] == "tool"]
+
+
+def test_a_result_finds_its_call_in_a_session_that_was_opened_again(answer: Callable[..., Any]) -> None:
+    """Another process of a gateway takes the result; the client knows the call by the id that the provider gave it."""
+    assert read_twice(answer) == ["file 0", "file 1", "file 2"]
+
+
+def test_planted_ids_that_nobody_remembers(answer: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conversation, "renamed_calls", lambda _: {})
+    assert STUB_RESULT in read_twice(answer)
+
+
+def test_a_result_whose_id_is_repaired_is_still_the_stored_one(opened: Any) -> None:
+    """A client's whole history has the same id twice: the window shows each result as what was said."""
+    session = opened()
+    for n in range(3):
+        call = {"id": "call_0", "type": "function", "function": {"name": "read_file", "arguments": "{}"}}
+        session.add({"role": "user", "content": f"Read file {n}."})
+        session.add({"role": "assistant", "content": None, "tool_calls": [call]})
+        session.add(tool_result("call_0", f"file {n}"))
+    session.request()
+    results = [entry for entry in session._conversation.window if entry.role == "tool"]
+    assert [[message["content"] for message in entry.source_messages] for entry in results] == [
+        ["file 0"],
+        ["file 1"],
+        ["file 2"],
+    ]
 
 
 class Failing(SQLiteStore):

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from leporello.errors import StoreError
 from leporello.lcm import verify
 from leporello.store import JournalRow, SearchFilter, StoredWindow, WindowItem, open_store
-from leporello.store.relational import branches, retention, rows as row_values
+from leporello.store.relational import branches, retention, revision, rows as row_values
 from leporello.store.relational.deletion import hide_range
 from leporello.store.search import search
 from leporello.store.sqlite import SQLiteStore
@@ -530,6 +530,23 @@ class Tree(RuleBasedStateMachine):
         made = self.store.fork("c", before=path[at][0] if at < len(path) else None, branch=branch, head=head)
         self.paths[made] = path[:at]
 
+    @rule(share=st.floats(0, 1), start=st.floats(0, 1), length=st.integers(1, 3))
+    def move(self, share: float, start: float, length: int) -> None:
+        """Put some messages behind the others, if no other branch has one of them."""
+        branch = self._branch(share)
+        path = self.paths[branch]
+        if not path:
+            return
+        at = int(start * (len(path) - 1))
+        moved, rest = path[at : at + length], path[:at] + path[at + length :]
+        elsewhere = [one for other, theirs in self.paths.items() if other != branch for one in theirs]
+        ids = [id_ for id_, _ in moved]
+        assert not self.store.move("c", ids, behind="m0", branch=branch)  # another process went on meanwhile
+        is_moved = self.store.move("c", ids, behind=path[-1][0], branch=branch)
+        assert is_moved is not any(one in elsewhere for one in moved)
+        if is_moved:
+            self.paths[branch] = rest + moved
+
     @rule(share=st.floats(0, 1))
     def copy(self, share: float) -> None:
         """Go on with the export of everything."""
@@ -559,6 +576,15 @@ class Tree(RuleBasedStateMachine):
 
 Tree.TestCase.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
 TestTree = pytest.mark.slow(Tree.TestCase)
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite_only
+def test_the_tree_catches_a_move_that_breaks_the_path_of_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted: what an older fork shares is moved too."""
+    monkeypatch.setattr(revision, "_is_shared", lambda *_: False)
+    with pytest.raises(AssertionError):
+        Tree.TestCase().runTest()
 
 
 @pytest.mark.slow

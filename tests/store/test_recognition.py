@@ -165,6 +165,23 @@ class TestRevise:
             store.revise("c", [Revision(kind="insert", of=first, message=said(f"{number}")[0])])
         assert texts(store) == ["a", *(f"{number}" for number in reversed(range(80))), "z"]
 
+    def test_moves_messages_that_no_other_branch_has_to_the_end(self, store: Store) -> None:
+        a, b, c, d = store.append("c", said("a", "b", "c", "d"), known={1: [b"b"]})
+        assert store.move("c", [a, b], behind=d)
+        assert texts(store) == ["c", "d", "a", "b"]
+        assert [row.id for row in store.messages("c")] == [c, d, a, b]
+        assert [place.is_tip for place in store.known([b"b"])] == [True]
+        fork = store.fork("c", behind=d, head=False)
+        assert texts(store, fork) == ["c", "d"]
+        assert not store.move("c", [c], behind=b, branch=ROOT)  # the fork has it too
+        assert not store.move("c", [c], behind=d, branch=fork)  # it is not of this branch
+        assert not store.move("c", [a], behind=d, branch=ROOT)  # another process went on
+        assert store.move("c", [a], behind=b, branch=ROOT)  # the fork does not have it
+        assert texts(store, ROOT) == ["c", "d", "b", "a"]
+        assert texts(store, fork) == ["c", "d"]
+        assert store.check_chain("c") == []
+        assert store.check_file() == []
+
     def test_leaves_other_branches_as_they_were(self, store: Store) -> None:
         a, b, _ = store.append("c", said("a", "b", "c"))
         fork = store.fork("c", behind=b, head=False)

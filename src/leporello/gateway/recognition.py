@@ -24,12 +24,13 @@ from leporello.messages.spoken import spoken_length
 from leporello.store.reconcile.same_conversation import DISTINCT, SEVERAL
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from leporello.gateway.history import History
     from leporello.store import KnownPlace, TranscriptStore
 
 _MOST_ANSWERS: Final = 6  # that are looked up by themselves
+_MOST_COMPARED: Final = 12  # messages before an answer that stands at several places
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -105,42 +106,51 @@ def _waiting(store: TranscriptStore, history: History, count: int, owner: str) -
 
 
 def _by_answers(store: TranscriptStore, history: History, count: int, owner: str, *, named: bool) -> Recognised | None:
-    """Return the places of the newest recorded answer behind the known prefix."""
+    """Return the places of the newest recorded answer behind the known prefix that is surely this client's."""
     answers: dict[bytes, int] = {}
     for answer in [number for number in reversed(history.answers) if number > count][:_MOST_ANSWERS]:
         answers.setdefault(history.alone(history.at(answer)), answer)
-    places = store.known(list(answers), owner=owner)
-    if not places:
-        return None
-    newest = answers[places[0].hash]
-    if not named:
-        places = _sure(store, history, newest, answers, places, owner)
-    return Recognised(places=places, count=newest, rewritten=True) if places else None
+    found = {hash_: store.known([hash_], owner=owner) for hash_ in answers}
+    own = set() if named else _own_conversations(history, answers, found)
+    for hash_, newest in answers.items():
+        places = found[hash_] if named else _sure(store, history, newest, found[hash_], own, owner)
+        if places:
+            places = _most_alike(store, history, newest, places, owner)
+            return Recognised(places=places, count=newest, rewritten=True)
+    return None
+
+
+def _own_conversations(
+    history: History, answers: Mapping[bytes, int], found: Mapping[bytes, Sequence[KnownPlace]]
+) -> set[str]:
+    """Return the conversations whose answers do not match by chance.
+
+    Only answers that occur in a single conversation count: one must be long, or there must be several.
+    """
+    lengths: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
+    for hash_, answer in answers.items():
+        conversations = {place.conversation for place in found[hash_]}
+        if len(conversations) == 1:
+            lengths.update(dict.fromkeys(conversations, spoken_length(history.at(answer))))
+            counts.update(conversations)
+    return {one for one in counts if lengths[one] >= DISTINCT or counts[one] >= SEVERAL}
 
 
 def _sure(
     store: TranscriptStore,
     history: History,
-    newest: int,
-    answers: Mapping[bytes, int],
+    count: int,
     places: Sequence[KnownPlace],
+    own: Collection[str],
     owner: str,
 ) -> list[KnownPlace]:
-    """Return the places of an answer that does not match by chance.
+    """Return the places of an answer in one of the client's own conversations.
 
-    Only answers that occur in a single conversation count: one must be long, or there must be several. Otherwise all
-    messages before the newest answer must be equal, in a single conversation.
+    Where there are none, all messages before the answer must be equal. Places in several conversations are not sure.
     """
-    lengths: Counter[str] = Counter()
-    counts: Counter[str] = Counter()
-    for hash_, answer in answers.items():
-        conversations = {place.conversation for place in store.known([hash_], owner=owner)}
-        if len(conversations) == 1:
-            lengths.update(dict.fromkeys(conversations, spoken_length(history.at(answer))))
-            counts.update(conversations)
-    found = {one for one in counts if lengths[one] >= DISTINCT or counts[one] >= SEVERAL}
-    sure = [place for place in places if place.conversation in found]
-    sure = sure or [place for place in places if _ends_alike(store, history, newest, place, owner)]
+    sure = [place for place in places if place.conversation in own]
+    sure = sure or [place for place in places if _ends_alike(store, history, count, place, owner)]
     return sure if len({place.conversation for place in sure}) == 1 else []
 
 
@@ -148,7 +158,27 @@ def _ends_alike(store: TranscriptStore, history: History, count: int, place: Kno
     """Tell whether all messages up to one equal those before a place, for a client that trims its oldest ones."""
     if count < SEVERAL:
         return False
-    rows = store.messages(place.conversation, owner=owner, branch=place.branch, newest_first=True)
-    told = dropwhile(lambda row: row.id != place.id, rows)
-    said = islice((spoken(row.message) for row in told if not is_system(row.message)), count)
+    said = islice(_said_upto(store, place, owner), count)
     return list(said) == [spoken(history.at(number)) for number in range(count, 0, -1)]
+
+
+def _most_alike(
+    store: TranscriptStore, history: History, count: int, places: list[KnownPlace], owner: str
+) -> list[KnownPlace]:
+    """Return the places of an answer with most of the messages that stand before it in the history.
+
+    On another branch the same few words may answer something else.
+    """
+    if len(places) == 1:
+        return places
+    said = Counter(spoken(history.at(number)) for number in range(count, max(0, count - _MOST_COMPARED), -1))
+    before = [Counter(islice(_said_upto(store, place, owner), _MOST_COMPARED)) for place in places]
+    shared = [(said & one).total() for one in before]
+    return [place for place, alike in zip(places, shared, strict=True) if alike == max(shared)]
+
+
+def _said_upto(store: TranscriptStore, place: KnownPlace, owner: str) -> Iterator[str]:
+    """Yield what was said up to a place, the newest first."""
+    rows = store.messages(place.conversation, owner=owner, branch=place.branch, newest_first=True)
+    upto = dropwhile(lambda row: row.id != place.id, rows)
+    return (spoken(row.message) for row in upto if not is_system(row.message))

@@ -106,11 +106,15 @@ def pack(messages: Sequence[Stored], leaf_tokens: int) -> list[list[Piece]]:
     """Cut messages into leaves of about `leaf_tokens` each; a call stays with its results where they fit together.
 
     A message that is too long for one leaf is cut into parts, each a leaf of its own; its call is in the leaf before.
-    A few words before a long turn share its leaf, which may be a little larger then.
+    A few words before a long turn share its leaf, which may be a little larger then. What a client moved behind later
+    messages has a leaf of its own: leaves are ordered by what was stored first.
     """
     leaves: list[list[Piece]] = []
     held: list[Piece] = []
     for group in groups([stored.message for stored in messages]):
+        if held and _is_moved(held[-1].stored, messages) != _is_moved(messages[group.start], messages):
+            leaves.append(held)
+            held = []
         pieces = [Piece(stored=s, tokens=s.tokens) for s in messages[group.start : group.stop]]
         size = sum(piece.tokens for piece in pieces)
         if size > leaf_tokens:
@@ -127,6 +131,10 @@ def pack(messages: Sequence[Stored], leaf_tokens: int) -> list[list[Piece]]:
             leaves.append(held)
             held = []
     return [*leaves, held] if held else leaves
+
+
+def _is_moved(one: Stored, messages: Sequence[Stored]) -> bool:
+    return one.seq < messages[0].seq
 
 
 def is_full(pieces: Sequence[Piece], leaf_tokens: int) -> bool:

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import takewhile
 from typing import TYPE_CHECKING, NamedTuple
 
 from leporello.messages import copied, is_system, role_of, spoken, text_of, tool_calls_of
@@ -65,15 +66,21 @@ def add(
 ) -> None:
     """Add the messages of a client's list behind those that the window has.
 
-    A message that the client removed from the middle of its list and sends again now was moved: its old entry is
+    A message that the client removed from the middle of its list and sends again now was moved, not said again: its row
+    in the store moves with it. Where another branch shares the row, the message is stored again, and its old entry is
     removed. Calls and their results are never moved.
     """
     taken_out = _taken_out(conversation, [message for message in listed if not is_system(message)])
+    again = {spoken(entry.sources[0].message): entry for entry in taken_out}
+    first = (again.pop(spoken(message), None) for message in new[:-1])  # the last one is what was said
+    moved = [entry for entry in takewhile(bool, first) if entry is not None]
+    if moved and _move(conversation, moved):
+        new = new[len(moved) :]
     conversation.add(new, known)
-    again = {spoken(message) for message in new}
-    moved = [entry for entry in taken_out if spoken(entry.sources[0].message) in again]
-    if moved:
-        _remove(conversation, moved)
+    said = {spoken(message) for message in new}
+    stored_again = [entry for entry in taken_out if spoken(entry.sources[0].message) in said]
+    if stored_again:
+        _remove(conversation, stored_again)
 
 
 def drop_notes(conversation: Conversation, listed: Sequence[Message]) -> None:
@@ -110,6 +117,18 @@ def _taken_out(conversation: Conversation, said: Sequence[Message]) -> list[Entr
     return [entry for entry in entries if entry.role in ("user", "assistant") and "tool_calls" not in entry.message]
 
 
+def _move(conversation: Conversation, entries: Sequence[Entry]) -> bool:
+    """Move entries to the end of the window and of the branch; False when they have to stay in the store."""
+    branch, persistence = conversation.branch, conversation.persistence
+    ids = [entry.id or "" for entry in entries]
+    if not branch.store.move(branch.conversation, ids, behind=persistence.tip or "", **branch.here):
+        return False
+    persistence.tip = ids[-1]
+    _take_out(conversation, entries)
+    conversation.window.extend(entry.sources[0].entry() for entry in entries)
+    return True
+
+
 def _remove(conversation: Conversation, entries: Sequence[Entry]) -> None:
     """Remove entries from the window, and from the branch if no other branch shares them."""
     branch = conversation.branch
@@ -117,9 +136,13 @@ def _remove(conversation: Conversation, entries: Sequence[Entry]) -> None:
     ids = branch.store.revise(branch.conversation, removals, **branch.here)
     gone = [one for one, id_ in zip(entries, ids, strict=True) if id_ is not None]
     if gone:
-        window = conversation.window.entries
-        first = min(window.index(one) for one in gone)
-        conversation.change(first, [entry for entry in window[first:] if entry not in gone], WHY)
+        _take_out(conversation, gone)
+
+
+def _take_out(conversation: Conversation, entries: Sequence[Entry]) -> None:
+    window = conversation.window.entries
+    first = min(window.index(one) for one in entries)
+    conversation.change(first, [entry for entry in window[first:] if entry not in entries], WHY)
 
 
 def _first_verbatim(window: Window) -> int:

@@ -43,6 +43,13 @@ def _unique(call: Any, taken: set[str], fresh: set[str], renamed: dict[str, str]
     return {**call, "id": own}
 
 
+def renamed_calls(messages: Sequence[Message]) -> dict[str, str]:
+    """Return the open calls of a loaded window that `with_unique_ids` renamed, by the ids that they came with."""
+    taken = {id_ for message in messages for id_ in call_ids_of(message)}
+    named = [(own.rpartition("_"), own) for own in open_call_ids(messages)]
+    return {given: own for (given, _, number), own in named if number.isdigit() and given in taken}
+
+
 def with_renamed_ids(conversation: Conversation, messages: Sequence[Message]) -> list[Message]:
     """Rename the call ids of tool results as those of their calls were renamed."""
     waiting = open_call_ids(conversation.window.messages) if conversation.renamed else set()

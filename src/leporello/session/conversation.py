@@ -31,7 +31,7 @@ from leporello.prices import cost
 from leporello.redact import logger, redact
 from leporello.session.accounts import REQUEST, Accounts
 from leporello.session.answers import INCOMPLETE
-from leporello.session.calls import add_entries, open_call_ids, with_renamed_ids, with_unique_ids
+from leporello.session.calls import add_entries, open_call_ids, renamed_calls, with_renamed_ids, with_unique_ids
 from leporello.session.events import (
     AnswerRecorded,
     PrefixMoved,
@@ -326,6 +326,7 @@ class Conversation:
         if saved is not None:
             entries = [*saved.entries, *saved.later]
             self.change(0, entries, why, first=common_prefix(self.window, entries))
+            self.renamed = renamed_calls(self.window.messages)
             self.persistence.resume(saved)
 
     def change(self, start: int, entries: Sequence[Entry], why: str, *, first: int | None = None) -> None:

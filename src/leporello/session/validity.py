@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from leporello.messages import align, call_ids_of, group_start, is_system, repair, role_of, violations
+from leporello.messages import align, call_ids_of, group_start, is_system, repair, role_of, text_of, violations
 from leporello.session.window import Entry, entry_of
 
 if TYPE_CHECKING:
@@ -71,5 +71,10 @@ def _repaired_entry(message: Message, sources: Sequence[Entry]) -> Entry:
     if len(sources) == 1 and sources[0].message is message:
         return sources[0]
     if role_of(message) == "tool":  # the stub of one call does not stand for a result of another
-        sources = [entry for entry in sources if entry.message.get("tool_call_id") == message.get("tool_call_id")]
+        sources = [entry for entry in sources if _is_result(message, entry.message)]
     return entry_of(message, sources=[said for entry in sources for said in entry.sources])
+
+
+def _is_result(message: Message, said: Message) -> bool:
+    """Tell whether a repaired result is one that was said, perhaps under another id."""
+    return said.get("tool_call_id") == message.get("tool_call_id") or text_of(said) == text_of(message)

@@ -138,6 +138,14 @@ class TranscriptStore(Protocol):
         Only messages that the branch does not share with the one that it was forked from can be changed.
         """
 
+    def move(
+        self, conversation: str, ids: Sequence[str], *, behind: str, owner: str = "", branch: int | None = None
+    ) -> bool:
+        """Put messages of a branch behind `behind`, its newest one, in this order.
+
+        False, and nothing is changed, when the branch has another newest message or shares one of these with another.
+        """
+
     def known(self, hashes: Sequence[bytes], *, owner: str = "") -> list[KnownPlace]:
         """Return the places of the first of these hashes that is known; those that nothing was said behind come first.
 

@@ -1,4 +1,4 @@
-"""Changing what was said before: a message in the place of another one, between two others, or taken out.
+"""Changing what was said before: a message in the place of another one, between two others, taken out, or moved.
 
 Only what a branch said itself can be changed; what it shares with the branch that it was forked from stays as it is. A
 branch that was forked from it before sees everything as it was.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from leporello.store.relational.branch_path import path_of, rows_on
 from leporello.store.relational.renumber import renumber
-from leporello.store.relational.rows import Part, by_number, known_branch, number_of, opened
+from leporello.store.relational.rows import Part, by_number, known_branch, number_of, opened, tip_of
 from leporello.store.relational.writing import call_names, insert, prepare, replace_rows
 
 if TYPE_CHECKING:
@@ -57,6 +57,27 @@ class Revisions(Part):
                     inserted[one.of] = new
         return tuple(ids)
 
+    def move(
+        self, conversation: str, ids: Sequence[str], *, behind: str, owner: str = "", branch: int | None = None
+    ) -> bool:
+        """Put messages of a branch behind its newest one, in this order; False when they have to stay."""
+        with self._db.write() as connection:
+            found = opened(connection, conversation, owner, self._clock())
+            on = known_branch(connection, found, branch, self._db.place)
+            numbers = [number_of(id_, "m") or 0 for id_ in ids]
+            places = [place for n in numbers if (place := _own_place(connection, found.id, on, n)) is not None]
+            tip = tip_of(connection, found.id, on)
+            if len(places) < len(ids) or tip is None or f"m{tip[0]}" != behind:
+                return False
+            if _is_shared(connection, found.id, on, min(places)):
+                return False
+            connection.executemany(
+                "UPDATE messages SET place = ? WHERE id = ? AND conversation = ?",
+                [(tip[1] + at, number, found.id) for at, number in enumerate(numbers, 1)],
+            )
+            connection.execute("UPDATE conversations SET revision = revision + 1 WHERE id = ?", (found.id,))
+        return True
+
 
 def _place_behind(connection: Connection, conversation: int, branch: int, number: int) -> float:
     """Return a place directly behind a message, at the earliest where the branch begins; 0: in front of everything."""
@@ -74,6 +95,12 @@ def _place_behind(connection: Connection, conversation: int, branch: int, number
         return float(place)
     renumber(connection, conversation)
     return _place_behind(connection, conversation, branch, number)
+
+
+def _is_shared(connection: Connection, conversation: int, branch: int, place: float) -> bool:
+    """Tell whether a branch was forked behind a place of this one, and has what stands there."""
+    forks = "SELECT 1 FROM branches WHERE conversation = ? AND parent = ? AND fork_place >= ? LIMIT 1"
+    return connection.execute(forks, (conversation, branch, place)).fetchone() is not None
 
 
 def _own_place(connection: Connection, conversation: int, branch: int, number: int) -> float | None:
