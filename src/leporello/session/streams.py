@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -192,9 +193,21 @@ class _AnthropicStream:
             self._inputs.setdefault(index, []).append(delta["partial_json"])
         if delta.get("citation"):
             block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+        if delta.get("type") == "compaction_delta":  # the provider's own compaction comes whole
+            block.update({key: value for key, value in delta.items() if key != "type"})
+
+    def _block(self, index: int) -> dict[str, Any]:
+        """Return a block; the input of a tool that the provider runs itself comes in pieces too."""
+        block, raw = self._blocks[index], "".join(self._inputs.get(index, ()))
+        if not raw or block.get("type") == "tool_use":
+            return block
+        try:
+            return {**block, "input": json.loads(raw)}
+        except (ValueError, RecursionError):  # it broke off
+            return block
 
     def message(self) -> Message | None:
-        blocks = {index: block for index, block in sorted(self._blocks.items()) if _says_something(block)}
+        blocks = {index: self._block(index) for index in sorted(self._blocks) if _says_something(self._blocks[index])}
         if not blocks and not self.finish:
             return None
         message = message_of_blocks(list(blocks.values()))
