@@ -6,6 +6,7 @@ A client's package puts a streamed answer together in its own way, and sends it 
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import anthropic
@@ -13,7 +14,9 @@ import httpx2
 import pytest
 from tests.gateway.harbour import APIS, assistant, made, user
 
+from leporello.gateway import headers
 from leporello.gateway.history import History
+from leporello.gateway.recognition import Recognised
 from leporello.messages import text_of, to_anthropic
 from leporello.session import streams
 from leporello.testing.model_server import Failure, ModelServer, Step
@@ -161,11 +164,11 @@ def test_planted_a_search_without_what_it_asked(
 
 def begin_answers(gateway: Gateway, *, named: bool) -> list[dict[str, Any]]:
     """Let the client begin each answer itself, until the history is folded; returns the history."""
-    headers = {"x-claude-code-session-id": "s"} if named else {}
+    name = {"x-claude-code-session-id": "s"} if named else {}
     talk: list[dict[str, Any]] = []
     for number in range(12):
         talk += [user(f"As JSON: {number} {WORDS}"), assistant("{")]
-        answer = gateway.post("/v1/messages", {"model": "m", "max_tokens": 99, "messages": talk}, headers)
+        answer = gateway.post("/v1/messages", {"model": "m", "max_tokens": 99, "messages": talk}, name)
         assert answer.status_code == 200, answer.text
         talk[-1] = assistant("{" + text_of(answer.json()))
     return talk
@@ -351,15 +354,14 @@ def check_newest(api: str, newest: list[dict[str, Any]], received: Any) -> None:
     assert got[-len(newest) :] == newest
 
 
-@pytest.mark.parametrize(("api", "kind"), [(api, kind) for api, kinds in NEWEST.items() for kind in kinds])
-def test_the_newest_turn_goes_on_as_it_is_behind_a_folded_history(
-    api: str, kind: str, start: Callable[..., Gateway]
-) -> None:
-    newest = NEWEST[api][kind]
+@pytest.mark.parametrize("api", APIS)
+def test_the_newest_turn_goes_on_as_it_is_behind_a_folded_history(api: str, start: Callable[..., Gateway]) -> None:
     with ModelServer() as server:
-        answer = ask(api, [*LONG, *newest], start(server))
-        assert answer.status_code == 200, answer.text
-        check_newest(api, newest, server.requests[-1].body)
+        gateway = start(server)
+        for kind, newest in NEWEST[api].items():
+            answer = ask(api, [*LONG, *newest], gateway)
+            assert answer.status_code == 200, (kind, answer.text)
+            check_newest(api, newest, server.requests[-1].body)
 
 
 def test_planted_a_field_that_does_not_go_on() -> None:
@@ -383,9 +385,7 @@ def answered(api: str, body: Any) -> list[dict[str, Any]]:
 FAILURES = [(failure, stream) for failure in OF_BOTH for stream in (False, True)] + [(Failure.ERROR_IN_STREAM, True)]
 
 
-@pytest.mark.parametrize("api", APIS)
-def test_what_failed_is_asked_again_and_stored_once(api: str, start: Callable[..., Gateway]) -> None:
-    """Whatever the provider does, a client of any API is told so and asks again, in one conversation."""
+def ask_after_failures(api: str, start: Callable[..., Gateway]) -> None:
     talk: list[dict[str, Any]] = []
     with ModelServer() as server:
         gateway = start(server)
@@ -404,6 +404,20 @@ def test_what_failed_is_asked_again_and_stored_once(api: str, start: Callable[..
         assert said == [f"question {number}" for number in range(len(FAILURES))]
 
 
+@pytest.mark.parametrize("api", APIS)
+def test_what_failed_is_asked_again_and_stored_once(api: str, start: Callable[..., Gateway]) -> None:
+    """Whatever the provider does, a client of any API is told so and asks again, in one conversation."""
+    ask_after_failures(api, start)
+
+
+def test_planted_a_client_that_is_not_told_when_to_ask_again(
+    start: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headers, "_TO_CLIENT", re.compile("content-type"))
+    with pytest.raises(AssertionError, match="429"):
+        ask_after_failures("openai", start)
+
+
 def refused(api: str, talk: list[dict[str, Any]], gateway: Gateway, *, stream: bool) -> tuple[int, str | None]:
     """Ask, and return the status and when to ask again; 0 for a connection that broke off."""
     try:
@@ -411,3 +425,89 @@ def refused(api: str, talk: list[dict[str, Any]], gateway: Gateway, *, stream: b
     except httpx2.HTTPError:
         return 0, None
     return answer.status_code, answer.headers.get("retry-after")
+
+
+def is_overflow(api: str, refusal: Any) -> bool:
+    """Tell whether a refusal has the words by which agents know that they must shorten their history themselves."""
+    message, code = str(refusal["error"]["message"]), str(refusal["error"].get("code"))
+    return message.startswith("prompt is too long") if api == "anthropic" else code == "context_length_exceeded"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("api", APIS)
+def test_what_no_fold_can_make_fit_is_refused_in_the_providers_words(
+    api: str, stream: bool, start: Callable[..., Gateway]
+) -> None:
+    with ModelServer(window=6_000) as server:
+        gateway = start(server)
+        for before in ([], LONG):
+            answer = ask(api, [*before, user(WORDS * 20)], gateway, stream=stream)
+            assert answer.status_code == 400, answer.text
+            assert is_overflow(api, answer.json())
+        assert not is_overflow(api, {"error": {"message": "the input is too long", "code": "too_long"}})
+
+
+def leave(api: str, talk: list[dict[str, Any]], gateway: Gateway) -> None:
+    """Ask for a stream, and go away when something of it has come."""
+    body = {"model": "m", "max_tokens": 99, "stream": True, "input" if api == "responses" else "messages": talk}
+    with httpx2.stream("POST", f"{gateway.address}{APIS[api][0]}", json=body, timeout=20) as answer:
+        next(answer.iter_raw())
+
+
+@pytest.mark.parametrize("kept", [True, False])
+@pytest.mark.parametrize("api", APIS)
+def test_an_answer_that_was_stopped_and_the_next_turn(api: str, kept: bool, start: Callable[..., Gateway]) -> None:
+    """An agent keeps what it had of the answer, or adds what the user says now to what had no answer."""
+    talk: list[dict[str, Any]] = []
+    with ModelServer(gap=0.2) as server:
+        gateway = start(server)
+        for question in ("one", "two"):
+            talk.append(user(question))
+            talk += answered(api, ask(api, talk, gateway).json())
+        leave(api, [*talk, user("three " * 50)], gateway)
+        words = {"type": "input_text" if api == "responses" else "text"}
+        now = {"role": "user", "content": [{**words, "text": "three " * 50}, {**words, "text": "stop; four"}]}
+        talk += [user("three " * 50), assistant("thr"), user("stop; four")] if kept else [now]
+        for question in ("five", "six"):
+            talk += [*answered(api, ask(api, talk, gateway).json()), user(question)]
+        (info,) = gateway.store.conversations()
+        told = [text_of(row.message) for row in gateway.store.messages(info.key) if row.role == "user"]
+        assert told[:2] == ["one", "two"]
+        assert told[-2:] == ["three " * 50 + "\nstop; four" if not kept else "stop; four", "five"]
+
+
+def continue_after_a_restart(api: str, start: Callable[..., Gateway], restarted: Callable[[], None]) -> None:
+    """Talk until the history is folded, and go on behind a new gateway: the provider's cached prefix still holds."""
+    talk: list[dict[str, Any]] = []
+    key = "input" if api == "responses" else "messages"
+    with ModelServer(then=lambda request: Step(text=f"{len(request.messages)} {WORDS}", thinking="Hm.")) as server:
+        gateway = start(server)
+        sent: list[int] = []
+        while len(sent) < 2 or sent[-1] > sent[-2]:  # until a request is the first behind a fold
+            talk.append(user(f"question {len(sent)} {WORDS}"))
+            talk += answered(api, ask(api, talk, gateway).json())
+            sent.append(len(json.dumps(server.requests[-1].body)))
+        before = server.requests[-1].body[key]
+        gateway.stop()
+        restarted()
+        assert ask(api, [*talk, user("go on")], start(server)).status_code == 200
+        assert server.requests[-1].body[key][: len(before)] == before
+        assert made(gateway) == (1, 1)
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_a_folded_history_goes_on_behind_the_same_window_after_a_restart(
+    api: str, start: Callable[..., Gateway]
+) -> None:
+    """As with `--continue` of an agent: nothing is folded again."""
+    continue_after_a_restart(api, start, restarted=lambda: None)
+
+
+def test_planted_a_gateway_that_knows_nothing_after_a_restart(
+    start: Callable[..., Gateway], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def forget() -> None:
+        monkeypatch.setattr("leporello.gateway.client_sessions.recognise", lambda *_, **__: Recognised())
+
+    with pytest.raises(AssertionError):
+        continue_after_a_restart("anthropic", start, restarted=forget)
