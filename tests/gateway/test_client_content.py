@@ -511,3 +511,42 @@ def test_planted_a_gateway_that_knows_nothing_after_a_restart(
 
     with pytest.raises(AssertionError):
         continue_after_a_restart("anthropic", start, restarted=forget)
+
+
+def chunks(*deltas: dict[str, Any], finish: str = "stop") -> list[bytes | Any]:
+    """Return a streamed chat completion."""
+    choices = [*({"index": 0, "delta": delta} for delta in deltas), {"index": 0, "delta": {}, "finish_reason": finish}]
+    told = [{"id": "c", "object": "chat.completion.chunk", "model": "m", "choices": [choice]} for choice in choices]
+    return [*(f"data: {json.dumps(one)}\n\n".encode() for one in told), b"data: [DONE]\n\n"]
+
+
+def talk_with_a_custom_tool(gateway: Gateway, wire: Wire) -> None:
+    """Let the model call a tool that takes a text, and talk on until the history is folded."""
+    wire.headers = {"content-type": "text/event-stream"}
+    begun = {"index": 0, "id": "call_1", "type": "custom", "custom": {"name": "patch", "input": "*** Be"}}
+    call = {"id": "call_1", "type": "custom", "custom": {"name": "patch", "input": "*** Begin: {"}}
+    said = {"role": "assistant", "content": None, "tool_calls": [call]}
+    talk = [*LONG, user("Patch it.")]
+    for answer in (
+        [{"role": "assistant", "tool_calls": [begun]}, {"tool_calls": [{"index": 0, "custom": {"input": "gin: {"}}]}],
+        [{"role": "assistant", "content": "Done."}],
+    ):
+        wire.chunks = chunks(*answer)
+        assert gateway.chat(talk, stream=True).status_code == 200
+        talk += [said, result("call_1")]
+    (info,) = gateway.store.conversations()
+    assert [row.message for row in gateway.store.messages(info.key)][-3:-1] == [said, result("call_1")]
+    assert json.loads(wire.bodies[-1])["messages"][-2:] == [said, result("call_1")]
+    assert made(gateway) == (1, 1)
+
+
+def test_a_call_of_a_custom_tool_is_stored_and_goes_on_as_it_is(start: Callable[..., Gateway], wire: Wire) -> None:
+    talk_with_a_custom_tool(start(wire), wire)
+
+
+def test_planted_a_custom_tool_that_becomes_a_function(
+    start: Callable[..., Gateway], wire: Wire, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("leporello.session.window.with_custom_calls", lambda message: message)
+    with pytest.raises(AssertionError):
+        talk_with_a_custom_tool(start(wire), wire)

@@ -27,6 +27,8 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
+from leporello.messages.custom_calls import function_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -142,6 +144,7 @@ def tool_calls_of(message: Any) -> list[ToolCall]:
 
 
 def _tool_call(call: dict[str, Any]) -> ToolCall:
+    call = function_of(call) or call
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
     name, raw = function.get("name"), function.get("arguments")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _EVENTS = frozenset(
     {"message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta"}
 )
+_OF_CALLS = frozenset({"index", "id", "type", "function", "custom"})
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
@@ -133,7 +134,10 @@ class _OpenAIStream:
         call["type"] = piece.get("type") or call["type"]
         call["function"]["name"] += function.get("name") or ""
         call["function"]["arguments"] += function.get("arguments") or ""
-        extra = {key: value for key, value in piece.items() if key not in ("index", "id", "type", "function") and value}
+        if custom := _mapping(piece.get("custom")):
+            said = call.setdefault("custom", {"name": "", "input": ""})
+            call["custom"] = {key: said[key] + (custom.get(key) or "") for key in said}
+        extra = {key: value for key, value in piece.items() if key not in _OF_CALLS and value}
         call.update(extra)
 
     def _place(self, piece: Mapping[str, Any]) -> int:
@@ -149,10 +153,17 @@ class _OpenAIStream:
         texts = {key: "".join(pieces) for key, pieces in self._texts.items()}
         fields = {**{key: text for key, text in texts.items() if text}, **self._lists}
         if self._calls:
-            fields["tool_calls"] = [{**call, "function": dict(call["function"])} for call in self._calls]
+            fields["tool_calls"] = [_call_of(call) for call in self._calls]
         if not fields and not self.finish:
             return None
         return without_empty_fields({"content": texts.get("content") if not self._calls else None, **fields})
+
+
+def _call_of(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of a call, without an empty function beside a custom tool."""
+    if "custom" in call:
+        return {key: value for key, value in call.items() if key != "function"}
+    return {**call, "function": dict(call["function"])}
 
 
 class _AnthropicStream:
