@@ -6,6 +6,7 @@ A message is a plain dict in OpenAI's chat format. All its fields are kept, know
     content            text, a list of parts, or None (an assistant that only calls tools)
     name, timestamp    who said it, when (ISO-8601)
     tool_calls         on assistants: [{"id", "type": "function", "function": {"name", "arguments": "<JSON>"}}]
+                       a custom tool's call as it comes is {"id", "type": "custom", "custom": {"name", "input"}}
     tool_call_id       on tools: the call that this answers
     reasoning_content  on assistants: thinking as plain text (unsigned)
     thinking_blocks    on assistants: thinking as signed blocks, when content is text
