@@ -135,7 +135,7 @@ class _OpenAIStream:
         call["function"]["name"] += function.get("name") or ""
         call["function"]["arguments"] += function.get("arguments") or ""
         if custom := _mapping(piece.get("custom")):
-            said = call.setdefault("custom", {"name": "", "input": ""})
+            said = call.get("custom") or {"name": "", "input": ""}
             call["custom"] = {key: said[key] + (custom.get(key) or "") for key in said}
         extra = {key: value for key, value in piece.items() if key not in _OF_CALLS and value}
         call.update(extra)
