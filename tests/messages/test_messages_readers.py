@@ -15,7 +15,12 @@ ANYTHING = st.recursive(
     max_leaves=8,
 )
 PARTS = st.lists(ANYTHING | st.fixed_dictionaries({"type": ANYTHING, "text": ANYTHING}))
-CALLS = st.lists(ANYTHING | st.fixed_dictionaries({"id": ANYTHING, "function": ANYTHING}))
+CUSTOM = ANYTHING | st.fixed_dictionaries({"name": ANYTHING, "input": st.text()})
+CALLS = st.lists(
+    ANYTHING
+    | st.fixed_dictionaries({"id": ANYTHING, "function": ANYTHING})
+    | st.fixed_dictionaries({"id": ANYTHING, "custom": CUSTOM})
+)
 
 
 class Unspeakable:

@@ -332,7 +332,7 @@ def test_calls_written_in_another_way_are_understood() -> None:
     messages, _ = story(USER, calling(flat_call, custom, "g()"))
     assert messages[1]["content"] == "[unreadable tool call: g()]"
     assert [c["function"] for c in messages[1]["tool_calls"]] == snapshot(
-        [{"name": "f", "arguments": '{"x": 1}'}, {"name": "sh", "arguments": '{"_raw": "ls"}'}]
+        [{"name": "f", "arguments": '{"x": 1}'}, {"name": "sh", "arguments": '{"input": "ls"}'}]
     )
 
 

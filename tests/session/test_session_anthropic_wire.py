@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from leporello.caching.markers import count_markers
-from leporello.session import tool_result
+from leporello.session import streams, tool_result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 MARK = {"type": "ephemeral"}
 
@@ -49,6 +52,61 @@ def test_every_block_of_an_answer_goes_back_in_order_with_all_its_fields(provide
         assert unmarked(session.request()["messages"][1]["content"]) == BLOCKS
         session.record(said({"type": "text", "text": "More?"}))
         session.add(user("More."))
+
+
+def streamed(*blocks: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the events of an answer: whatever can come in pieces does."""
+    yield {"type": "message_start", "message": {"id": "msg_1", "model": "m"}}
+    for index, block in enumerate(blocks):
+        begun = {key: value for key, value in block.items() if key != "citations"}
+        pieces: list[dict[str, Any]] = []
+        for key in ("text", "thinking", "signature"):
+            if key in block:
+                begun[key] = ""
+                pieces.append({key: block[key]})
+        if "input" in block:
+            begun["input"], told = {}, json.dumps(block["input"])
+            pieces += [{"partial_json": told[:3]}, {"partial_json": told[3:]}]
+        if block["type"] == "compaction":
+            begun["content"] = None
+            pieces.append({"type": "compaction_delta", "content": block["content"]})
+        pieces += [{"citation": one} for one in block.get("citations", ())]
+        yield {"type": "content_block_start", "index": index, "content_block": begun}
+        for piece in pieces:
+            yield {"type": "content_block_delta", "index": index, "delta": piece}
+        yield {"type": "content_block_stop", "index": index}
+    yield {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 9}}
+    yield {"type": "message_stop"}
+
+
+def go_back_streamed(opened: Any) -> None:
+    own: list[dict[str, Any]] = [
+        {"type": "compaction", "content": "Cranes were counted."},
+        {"type": "mcp_tool_use", "id": "mcp1", "name": "berths", "server_name": "port", "input": {"at": 1}},
+        {
+            "type": "mcp_tool_result",
+            "tool_use_id": "mcp1",
+            "is_error": False,
+            "content": [{"type": "text", "text": "6"}],
+        },
+    ]
+    session = opened(dialect="anthropic", model="claude-sonnet-5")
+    session.add(user("Look."))
+    session.request()
+    list(session.stream(streamed(*own, *BLOCKS)))
+    (call,) = session.calls
+    session.add(tool_result(call, "a crane"))
+    assert unmarked(session.request()["messages"][1]["content"]) == [*own, *BLOCKS]
+
+
+def test_every_block_of_a_streamed_answer_goes_back_too(opened: Any) -> None:
+    go_back_streamed(opened)
+
+
+def test_planted_an_input_that_does_not_come_at_once_is_lost(opened: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams._AnthropicStream, "_block", lambda self, index: self._blocks[index])
+    with pytest.raises(AssertionError):
+        go_back_streamed(opened)
 
 
 def test_a_result_that_failed_is_sent_as_failed(opened: Any) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
-from leporello.messages import leading_systems, merged, role_of, spoken
+from leporello.messages import leading_systems, merged, role_of, spoken, text_of
 from leporello.messages.types import ROLES, SYSTEM_ROLES
 
 if TYPE_CHECKING:
@@ -62,14 +62,17 @@ class History:
     def answered(self, answer: Message) -> tuple[bytes, ...]:
         """Return the hashes of this history with its answer, and of the answer alone.
 
-        A client of the Responses API sends two answers in a row back as one message, which has a hash too.
+        An answer that goes on from the assistant's last words, as those that the client began itself, comes back as one
+        message with them, its parts side by side or its text in one; both have hashes too.
         """
         known = extended(self.hashes[-1], _said(answer)), self.alone(answer)
         last = self.at(len(self.hashes))
         if role_of(last) != "assistant" or last.get("tool_calls"):
             return known
         before = self.hashes[-2] if len(self.hashes) > 1 else self.scope
-        return *known, extended(before, _said(merged([last, answer])))
+        whole: Message = {**answer, "content": text_of(last) + text_of(answer)}
+        together = extended(before, _said(merged([last, answer]))), extended(before, _said(whole)), self.alone(whole)
+        return *known, *dict.fromkeys(together)
 
     def alone(self, answer: Message) -> bytes:
         """Return the hash of an answer without the messages before it."""

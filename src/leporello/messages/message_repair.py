@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, cast
 
 from leporello.messages import codes
+from leporello.messages.custom_calls import function_of
 from leporello.messages.fixed import EMPTY_ASSISTANT, EMPTY_USER, RAW_ARGUMENTS, UNKNOWN_FUNCTION
 from leporello.messages.rules import (
     MAX_FUNCTION_NAME,
@@ -305,6 +306,7 @@ def _repaired_call(call: dict[str, Any], note: Note) -> dict[str, Any]:
         return call
     for code in faults:
         note(code, "repaired the call")
+    call = function_of(call) or call
     function, kind = call.get("function"), call.get("type")
     if not isinstance(function, dict):
         function, kind = _function_of(call), "function"

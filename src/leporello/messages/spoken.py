@@ -43,7 +43,11 @@ def spoken_length(message: Message) -> int:
 
 
 def _shown(part: Part) -> str:
-    """Return a part that is no text: an image is the same one whatever its detail, and an item whatever its id."""
+    """Return a part that is no text: an image is the same one whatever its detail, and an item whatever its id.
+
+    A package may write the fields that it does not know a value of as null.
+    """
+    part = {key: value for key, value in part.items() if value is not None}
     image = part.get("image_url")
     if RESPONSES_NOTE in part and part.get("type") != _REFERENCE:
         part = {key: value for key, value in part.items() if key not in _NAMES}

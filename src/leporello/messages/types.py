@@ -6,6 +6,7 @@ A message is a plain dict in OpenAI's chat format. All its fields are kept, know
     content            text, a list of parts, or None (an assistant that only calls tools)
     name, timestamp    who said it, when (ISO-8601)
     tool_calls         on assistants: [{"id", "type": "function", "function": {"name", "arguments": "<JSON>"}}]
+                       a custom tool's call as it comes is {"id", "type": "custom", "custom": {"name", "input"}}
     tool_call_id       on tools: the call that this answers
     reasoning_content  on assistants: thinking as plain text (unsigned)
     thinking_blocks    on assistants: thinking as signed blocks, when content is text
@@ -26,6 +27,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
+
+from leporello.messages.custom_calls import function_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -142,6 +145,7 @@ def tool_calls_of(message: Any) -> list[ToolCall]:
 
 
 def _tool_call(call: dict[str, Any]) -> ToolCall:
+    call = function_of(call) or call
     function = call.get("function")
     function = function if isinstance(function, dict) else {}
     name, raw = function.get("name"), function.get("arguments")

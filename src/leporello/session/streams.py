@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 _EVENTS = frozenset(
     {"message_start", "content_block_start", "content_block_delta", "content_block_stop", "message_delta"}
 )
+_OF_CALLS = frozenset({"index", "id", "type", "function", "custom"})
 _TEXTS = ("content", "reasoning_content", "reasoning", "refusal")
 
 
@@ -132,7 +134,10 @@ class _OpenAIStream:
         call["type"] = piece.get("type") or call["type"]
         call["function"]["name"] += function.get("name") or ""
         call["function"]["arguments"] += function.get("arguments") or ""
-        extra = {key: value for key, value in piece.items() if key not in ("index", "id", "type", "function") and value}
+        if custom := _mapping(piece.get("custom")):
+            said = call.get("custom") or {"name": "", "input": ""}
+            call["custom"] = {key: said[key] + (custom.get(key) or "") for key in said}
+        extra = {key: value for key, value in piece.items() if key not in _OF_CALLS and value}
         call.update(extra)
 
     def _place(self, piece: Mapping[str, Any]) -> int:
@@ -148,10 +153,17 @@ class _OpenAIStream:
         texts = {key: "".join(pieces) for key, pieces in self._texts.items()}
         fields = {**{key: text for key, text in texts.items() if text}, **self._lists}
         if self._calls:
-            fields["tool_calls"] = [{**call, "function": dict(call["function"])} for call in self._calls]
+            fields["tool_calls"] = [_call_of(call) for call in self._calls]
         if not fields and not self.finish:
             return None
         return without_empty_fields({"content": texts.get("content") if not self._calls else None, **fields})
+
+
+def _call_of(call: dict[str, Any]) -> dict[str, Any]:
+    """Return a copy of a call, without an empty function beside a custom tool."""
+    if "custom" in call:
+        return {key: value for key, value in call.items() if key != "function"}
+    return {**call, "function": dict(call["function"])}
 
 
 class _AnthropicStream:
@@ -192,9 +204,21 @@ class _AnthropicStream:
             self._inputs.setdefault(index, []).append(delta["partial_json"])
         if delta.get("citation"):
             block["citations"] = [*(block.get("citations") or []), delta["citation"]]
+        if delta.get("type") == "compaction_delta":  # the provider's own compaction comes whole
+            block.update({key: value for key, value in delta.items() if key != "type"})
+
+    def _block(self, index: int) -> dict[str, Any]:
+        """Return a block; the input of a tool that the provider runs itself comes in pieces too."""
+        block, raw = self._blocks[index], "".join(self._inputs.get(index, ()))
+        if not raw or block.get("type") == "tool_use":
+            return block
+        try:
+            return {**block, "input": json.loads(raw)}
+        except (ValueError, RecursionError):  # it broke off
+            return block
 
     def message(self) -> Message | None:
-        blocks = {index: block for index, block in sorted(self._blocks.items()) if _says_something(block)}
+        blocks = {index: self._block(index) for index in sorted(self._blocks) if _says_something(self._blocks[index])}
         if not blocks and not self.finish:
             return None
         message = message_of_blocks(list(blocks.values()))

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from leporello.messages import is_system, leading_systems, role_of, text_of, without_private
+from leporello.messages.custom_calls import with_custom_calls
 from leporello.messages.fixed import FIXED_TEXTS
 from leporello.tokens import count_message
 
@@ -104,7 +105,7 @@ class Entry:
 
 def entry_of(message: Message, *, sources: Sequence[Source] = (), stored_as: Iterable[WindowItem] = ()) -> Entry:
     """Return the entry of a message."""
-    wire = without_private(message)
+    wire = without_private(with_custom_calls(message))
     if not NOT_SENT.isdisjoint(wire):
         wire = {key: value for key, value in wire.items() if key not in NOT_SENT}
     tokens = count_message(message)
