@@ -8,7 +8,7 @@ import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit, urlunsplit
 from uuid import uuid4
 
 import psycopg
@@ -205,6 +205,12 @@ def test_a_limit_of_the_database_is_told_and_changes_nothing(
     assert [info.title for info in store.conversations()] == [""]
 
 
+def test_a_row_that_another_process_wrote_meanwhile_is_told(store: PostgresStore) -> None:
+    store.append("c", said("one"))
+    with pytest.raises(StoreError, match="another process has written the same meanwhile"), store._db.write() as own:
+        own.execute("INSERT INTO settings (key, value) VALUES ('schema', '1')")
+
+
 def _change_slowly(store: PostgresStore, statement: str) -> None:
     with store._db.write() as connection:
         connection.execute("UPDATE conversations SET title = 'other'")
@@ -299,6 +305,21 @@ def test_a_schema_that_is_too_new_is_refused(schemas: Schemas) -> None:
         connection.execute("UPDATE settings SET value = '99' WHERE key IN ('schema', 'serves')")
     with pytest.raises(StoreError, match=r"schema 99; this version of Leporello knows \d+"):
         schemas.open("here").append("c", said("two"))
+
+
+def test_a_database_that_does_not_keep_its_text_in_utf_8_is_refused() -> None:
+    name, parts = f"t_{uuid4().hex[:12]}", urlsplit(server())
+    with psycopg.connect(server(), autocommit=True) as connection:
+        made = "CREATE DATABASE {} ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        connection.execute(sql.SQL(made).format(sql.Identifier(name)))
+        try:
+            store = open_store(urlunsplit(parts._replace(path=f"/{name}")))
+            with pytest.raises(StoreError, match="does not keep its text in UTF-8"):
+                store.append("c", said("汉字"))
+            with pytest.raises(StoreError, match="does not keep its text in UTF-8"):
+                store.schema_plan()
+        finally:
+            connection.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(name)))
 
 
 def test_tables_of_another_program_are_left_alone(schemas: Schemas) -> None:
