@@ -11,6 +11,7 @@
     ├── RedactionError           text that could not be searched for secrets and is withheld
     ├── StoreError               the store cannot be read or written: what, where, and what to do
     │   ├── StoreBusyError       another process held the lock for too long
+    │   ├── CommitUnknownError   the commit of a change was cut off: it may have been made
     │   └── StaleWindowError     another writer replaced the window first
     ├── StaleTipError            something else was said first behind a message; the store itself works
     ├── TranscriptError          a file of conversations that cannot be read: which, where, and what to do
@@ -124,6 +125,13 @@ class StoreError(LeporelloError):
 
 class StoreBusyError(StoreError):
     """Another process held the lock for longer than the limit; nothing was written, the same call may succeed later."""
+
+
+class CommitUnknownError(StoreError):
+    """The commit of a change was cut off: it may have been made, or have been made on the primary only."""
+
+    ids: tuple[str, ...] = ()
+    """The ids of appended messages if it was made; `append(attempted=ids)` stores them only if they are not there."""
 
 
 class StaleWindowError(StoreError):

@@ -22,8 +22,6 @@ No fork may call the summariser, move the prefix that the provider has cached, o
 from __future__ import annotations
 
 import shutil
-import sqlite3
-from contextlib import closing
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -122,9 +120,9 @@ class Talk:
 
     def rows(self) -> int:
         """Return how many messages are stored, whatever became of them."""
-        with closing(sqlite3.connect(self.file)) as connection:
-            found: int = connection.execute("SELECT count(*) FROM messages").fetchone()[0]
-        return found
+        store: Any = self.session.store
+        with store._db.read() as connection:
+            return int(connection.execute("SELECT count(*) FROM messages").fetchone()[0])
 
 
 @pytest.fixture(params=ENGINES)

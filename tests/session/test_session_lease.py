@@ -132,7 +132,8 @@ def test_a_process_that_waits_gets_it_when_it_is_given_back(store: SQLiteStore) 
 
 def test_what_a_killed_process_held_is_free_soon(tmp_path: Path) -> None:
     path, soon = tmp_path / "s.db", 20.0
-    command = [sys.executable, "-c", HOLDER, str(path), str(LEASE_SECONDS)]
+    with SQLiteStore(path) as store:
+        command = [sys.executable, "-c", HOLDER, store.url, str(LEASE_SECONDS)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "True\n"

@@ -99,6 +99,8 @@ def test_notes_about_a_conversation_add_up(store: Store) -> None:
 def test_a_name_that_no_database_can_hold_is_refused(store: Store) -> None:
     with pytest.raises(StoreError, match="half of a character"):
         store.append("\ud800", said("x"))
+    with pytest.raises(StoreError, match="half of a character"):
+        store.search("x", owner="\ud800")
 
 
 # messages

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 from uuid import uuid4
 
-from leporello.errors import StaleTipError, StaleWindowError, StoreError
+from leporello.errors import CommitUnknownError, StaleTipError, StaleWindowError, StoreError
 from leporello.messages import role_of, text_of
 from leporello.session.saved_branch import load
 from leporello.store import StoredWindow
@@ -46,6 +46,10 @@ class Persistence:
         """Identifies this session as the holder of a lease."""
         self.waiting: list[list[Source] | PendingUndo] = []
         """What the store has not taken yet, in order: messages of one transaction each, and forks of an undo."""
+        self._attempted: tuple[str, ...] = ()
+        """The ids of the first messages that wait, if their commit was cut off: they may be stored."""
+        self._attempted_row: JournalRow | None = None
+        """The row of the journal that is stored then, too."""
         self.unstored_prompt: list[Source] = []
         """The system prompt of an empty conversation; it is stored with the first message."""
         self.unwritten_rows: list[JournalRow] = []
@@ -120,11 +124,19 @@ class Persistence:
                 if isinstance(part, PendingUndo):
                     self._fork_before(part.before.id or "")
                 else:
-                    self._append(part, None)
+                    self._append_again(part)
             except StoreError as error:
                 self._notice(f"the conversation is not stored at the moment: {error}")
                 return
             del self.waiting[0]
+
+    def _append_again(self, part: list[Source]) -> None:
+        """Store messages that had to wait, unless an earlier attempt did, whose commit was cut off."""
+        attempted, row = self._attempted, self._attempted_row
+        self._append(part, None)
+        self._attempted, self._attempted_row = (), None
+        if row in self.unwritten_rows and part[-1].id == attempted[-1]:
+            self.unwritten_rows.remove(row)
 
     def _wait(self, parts: Sequence[list[Source]], error: StoreError | None = None) -> None:
         """Keep messages until the store can be used."""
@@ -151,6 +163,7 @@ class Persistence:
             self.store(window, [source], written)
         if self.waiting:
             self.unwritten_rows.append(row)
+            self._attempted_row = row if self._attempted else None
         else:
             self.journalled, self._items = until, written.keep + len(written.added)
 
@@ -253,6 +266,8 @@ class Persistence:
             behind=behind,
             known={n: source.known for n, source in enumerate(sources) if source.known},
         )
+        if self._attempted:
+            append = partial(append, attempted=self._attempted)
         try:
             ids = append(**self.branch.here)
         except StaleTipError:
@@ -260,6 +275,10 @@ class Persistence:
                 raise
             self.fork_behind_tip()
             ids = append(**self.branch.here)
+        except CommitUnknownError as error:
+            if error.ids != self._attempted:
+                self._attempted, self._attempted_row = error.ids, None
+            raise
         for source, id_ in zip(sources, ids, strict=True):
             source.id = id_
         if behind is not None:

@@ -120,6 +120,7 @@ class TranscriptStore(Protocol):
         prompt: bool = False,
         behind: str | None = None,
         known: Mapping[int, Sequence[bytes]] | None = None,
+        attempted: Sequence[str] = (),
     ) -> tuple[str, ...]:
         """Append messages to a branch, for a host that knows what is new; returns their ids.
 
@@ -127,7 +128,8 @@ class TranscriptStore(Protocol):
         `prompt` they are the system prompt from now on; else only system messages that nothing precedes belong to it.
         `known` has the hashes by which a client's history up to a message is recognised, by its index. With `behind`
         the branch must end with that message, else `StaleTipError` is raised. The branch becomes the head when a
-        user goes on behind an answer on it.
+        user goes on behind an answer on it. `attempted` are the ids of an earlier attempt that ended with
+        `CommitUnknownError`: messages that are there by these ids are not stored again.
         """
 
     def revise(

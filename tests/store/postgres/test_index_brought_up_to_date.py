@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from leporello.errors import StoreBusyError
+from leporello.errors import StoreBusyError, StoreError
 from leporello.store.postgres import PostgresStore, index
 from leporello.store.relational.reading import load_readable
 
@@ -115,6 +115,39 @@ def _found_after_deleting_meanwhile(
         index.catch_up(connection, 100, wait=True)
     assert deleted[0].messages == 1
     return [finding.where for finding in store.check_index()]
+
+
+def test_a_conversation_that_is_deleted_meanwhile_goes_with_its_index(
+    schemas: Schemas, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _remove_while_it_is_indexed(schemas, store, monkeypatch)
+    assert store.check_index() == []
+    assert store.purge().complete
+
+
+def test_planted_who_does_not_wait_leaves_entries_behind(
+    schemas: Schemas, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(index, "_lock", lambda *_: None)
+    with pytest.raises(StoreError, match="foreign key"):
+        _remove_while_it_is_indexed(schemas, store, monkeypatch)
+
+
+def _remove_while_it_is_indexed(schemas: Schemas, store: PostgresStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Remove the rows of a deleted conversation while another process has indexed it again, but not committed."""
+    hidden: list[Any] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "remove", hidden.append)
+        store.delete("c0")
+    with store._db.write() as connection:
+        index.begin_rebuild(connection)
+    with ThreadPoolExecutor(1) as pool:
+        with schemas.open("here")._db.write() as connection:
+            index.catch_up(connection, 100, wait=True)
+            removed = pool.submit(store.remove, hidden[0])
+            threading.Event().wait(SOON)
+            assert not removed.done()
+        removed.result()
 
 
 def test_who_has_a_conversation_waits_for_nobody_who_may_want_it(schemas: Schemas, store: PostgresStore) -> None:

@@ -108,8 +108,8 @@ def test_a_statement_without_its_conversation_would_be_noticed(store: PostgresSt
 
 STATISTICS = (
     "SELECT coalesce(max(id), 0) FROM search",
-    "SELECT count(*), min(id) FROM (SELECT s.* FROM generate_series(",
-    "SELECT count(*) FROM (SELECT s.* FROM generate_series(",
+    "SELECT count(*), min(id) FROM (SELECT s.* FROM (SELECT string_agg(",
+    "SELECT count(*) FROM (SELECT s.* FROM (SELECT string_agg(",
 )
 """What a search asks of all conversations: how rare a word is, and the newest number."""
 

@@ -7,12 +7,14 @@ import os
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit, urlunsplit
 from uuid import uuid4
 
 import psycopg
 import pytest
+from hypothesis import given, strategies as st
 from psycopg import sql
 from tests.fixtures.databases import server
 
@@ -20,7 +22,7 @@ from leporello.errors import StaleTipError, StoreBusyError, StoreError
 from leporello.store import Node, SearchFilter, open_store
 from leporello.store.postgres import PostgresStore, candidates, expression, migrations
 from leporello.store.postgres.address import parse
-from leporello.store.postgres.expression import Near, TermPhrase, parse as parse_expression
+from leporello.store.postgres.expression import Near, TermPhrase, parse as parse_expression, stored_text
 from leporello.store.relational import writing
 from leporello.store.search import prepared_text
 
@@ -205,6 +207,12 @@ def test_a_limit_of_the_database_is_told_and_changes_nothing(
     assert [info.title for info in store.conversations()] == [""]
 
 
+def test_a_row_that_another_process_wrote_meanwhile_is_told(store: PostgresStore) -> None:
+    store.append("c", said("one"))
+    with pytest.raises(StoreError, match="another process has written the same meanwhile"), store._db.write() as own:
+        own.execute("INSERT INTO settings (key, value) VALUES ('schema', '1')")
+
+
 def _change_slowly(store: PostgresStore, statement: str) -> None:
     with store._db.write() as connection:
         connection.execute("UPDATE conversations SET title = 'other'")
@@ -299,6 +307,21 @@ def test_a_schema_that_is_too_new_is_refused(schemas: Schemas) -> None:
         connection.execute("UPDATE settings SET value = '99' WHERE key IN ('schema', 'serves')")
     with pytest.raises(StoreError, match=r"schema 99; this version of Leporello knows \d+"):
         schemas.open("here").append("c", said("two"))
+
+
+def test_a_database_that_does_not_keep_its_text_in_utf_8_is_refused() -> None:
+    name, parts = f"t_{uuid4().hex[:12]}", urlsplit(server())
+    with psycopg.connect(server(), autocommit=True) as connection:
+        made = "CREATE DATABASE {} ENCODING 'LATIN1' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        connection.execute(sql.SQL(made).format(sql.Identifier(name)))
+        try:
+            store = open_store(urlunsplit(parts._replace(path=f"/{name}")))
+            with pytest.raises(StoreError, match="does not keep its text in UTF-8"):
+                store.append("c", said("汉字"))
+            with pytest.raises(StoreError, match="does not keep its text in UTF-8"):
+                store.schema_plan()
+        finally:
+            connection.execute(sql.SQL("DROP DATABASE {}").format(sql.Identifier(name)))
 
 
 def test_tables_of_another_program_are_left_alone(schemas: Schemas) -> None:
@@ -570,6 +593,25 @@ def test_words_of_a_near_stand_within_its_distance() -> None:
     assert near.holds(" a  x  y  b ")
     assert near.holds(" b  a ")
     assert not near.holds(" a  x  y  z  b ")
+
+
+TERMS = st.lists(st.sampled_from(["a", "aa", "b", "我"]), min_size=1, max_size=2).map(tuple)
+
+
+@given(st.lists(st.sampled_from(["a", "aa", "b", "我"]), max_size=11), st.lists(TERMS, min_size=2, max_size=3))
+def test_a_near_is_looked_for_in_whole_terms(terms: list[str], phrases: list[tuple[str, ...]]) -> None:
+    places = [[at for at in range(len(terms)) if tuple(terms[at : at + len(each)]) == each] for each in phrases]
+    ends = [[at + len(each) for at in found] for each, found in zip(phrases, places, strict=True)]
+    apart = [max(a) - min(b) for a, b in zip(product(*places), product(*ends), strict=True)]
+    for distance in range(4):
+        near = Near(tuple(map(TermPhrase, phrases)), distance)
+        assert near.holds(stored_text(terms)) is any(each <= distance for each in apart)
+
+
+def test_planted_a_near_that_takes_parts_of_terms_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(TermPhrase, "needle", property(lambda self: "".join(self.terms)))
+    with pytest.raises(AssertionError):
+        test_a_near_is_looked_for_in_whole_terms()
 
 
 def test_a_session_is_resumed_from_the_database(schemas: Schemas) -> None:

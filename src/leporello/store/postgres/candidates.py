@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from leporello.store.records import SearchFilter
     from leporello.store.relational.dialect import Connection
 
+_AT_ONCE: Final = "least(n, n / 4 + 3)"  # the parts that are asked at once: the newest four alone, then four each
 _SHORT: Final = SCANNED  # messages of a conversation whose part of the index is read as a whole
 _CHUNK: Final = 512  # hits that are looked up at once
 _K1: Final = 1.2
@@ -106,8 +107,8 @@ def _hits(
     """Return the query for the index rows of an expression, the newest first, and its values but for the limit.
 
     It asks the index alone: what else is asked about a message would tempt the planner away from it. And it asks for
-    one part after the other until there are enough: to find the newest of many old hits, the planner would read either
-    every hit or every newer message.
+    one part after the other until there are enough, several at a time after the first ones: to find the newest of many
+    old hits, the planner would read either every hit or every newer message.
     """
     query = f"({tsquery(expression)})" + (f" & '{term}'" if term else "")
     text, needles = condition(expression) if needs_text(expression) else ("", [])
@@ -118,12 +119,15 @@ def _hits(
             f"SELECT {columns} FROM search s WHERE s.terms @@ ?::tsquery AND {where} ORDER BY s.id DESC LIMIT ?",
             [query, *values],
         )
-    newest = f"SELECT least(coalesce(max(s.id), 0), ?) FROM search s WHERE TRUE{own}"  # NULL when nothing is indexed
-    hits = f"SELECT {columns} FROM search s WHERE s.terms @@ (?::text || part || ?::text)::tsquery AND {where}"
-    parts = f"generate_series(({newest}) >> {PART}, 0, -1) part"
+    newest = f"SELECT least(coalesce(max(s.id), 0), ?) >> {PART} AS part FROM search s WHERE TRUE{own}"
+    names = (
+        f"SELECT string_agg('''{PART_SIGN}' || (part - n) || '''', '|') AS names FROM ({newest}) newest,"
+        f" generate_series(0, part) n GROUP BY {_AT_ONCE} ORDER BY {_AT_ONCE}"
+    )
+    hits = f"SELECT {columns} FROM search s WHERE s.terms @@ (?::text || names || ')')::tsquery AND {where}"
     return (
-        f"SELECT s.* FROM {parts}, LATERAL ({hits} ORDER BY s.id DESC) s LIMIT ?",
-        [last, *number, f"{query} & '{PART_SIGN}", "'", *values],
+        f"SELECT s.* FROM ({names}) parts, LATERAL ({hits} ORDER BY s.id DESC) s LIMIT ?",
+        [last, *number, f"{query} & (", *values],
     )
 
 

@@ -20,7 +20,7 @@ from psycopg import errors, sql
 from psycopg.types.string import StrDumper
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from leporello.errors import StoreBusyError, StoreError
+from leporello.errors import CommitUnknownError, StoreBusyError, StoreError
 from leporello.store.postgres.dialect import PostgresDialect
 from leporello.store.postgres.expression import Lexemes
 from leporello.store.postgres.migrations import is_current, migrate, plan
@@ -218,7 +218,7 @@ class PostgresDatabase:
         except psycopg.OperationalError as error:
             if not raw.closed:
                 raise
-            raise StoreError(
+            raise CommitUnknownError(
                 "the connection was lost while the change was committed; whether it was made is not known.",
                 place=self.place,
                 hint="Look whether it is there before you try again.",
@@ -226,7 +226,7 @@ class PostgresDatabase:
         finally:
             raw.remove_notice_handler(note)
         if warnings:
-            raise StoreError(
+            raise CommitUnknownError(
                 f"the change is on the primary only ({self.address.shown(warnings[0])}).",
                 place=self.place,
                 hint="It is lost if the primary is lost now; check the standby.",
@@ -374,6 +374,7 @@ _EXPLANATIONS: Final = {
     "3D000": ("there is no such database", "Make it with `createdb`."),
     "42501": ("this user may not do that", "Grant it CREATE on the database once, or let another make the tables."),
     "0A000": _REPLICA,  # where a transaction that writes is begun
+    "23505": ("another process has written the same meanwhile", "Nothing was changed; try again."),
     "25006": _REPLICA,
     "25P03": ("the database ended a transaction that waited for this process", _LIMITED),
     "25P04": ("the database ended a transaction that took too long", _LIMITED),

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import zlib
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Final
 
@@ -29,10 +30,20 @@ class TermPhrase:
 
     terms: tuple[str, ...]
 
-    @property
+    @cached_property
     def needle(self) -> str:
         """The phrase as it stands in the text of the index."""
         return stored_text(self.terms)
+
+    def spans(self, text: str) -> list[tuple[int, int]]:
+        """Return where the phrase begins and ends in the text of the index, in terms: each has two spaces."""
+        found: list[tuple[int, int]] = []
+        place = text.find(self.needle)
+        while place >= 0 and len(found) < _MOST_PLACES:
+            start = text.count(" ", 0, place) // 2
+            found.append((start, start + len(self.terms)))
+            place = text.find(self.needle, place + 1)
+        return found
 
 
 @dataclass(frozen=True)
@@ -44,20 +55,12 @@ class Near:
 
     def holds(self, text: str) -> bool:
         """Tell whether the phrases stand near each other in the text of the index."""
-        terms = text.split()
-        spans = [
-            [
-                (start, start + len(phrase.terms))
-                for start in range(len(terms) - len(phrase.terms) + 1)
-                if tuple(terms[start : start + len(phrase.terms)]) == phrase.terms
-            ]
-            for phrase in self.phrases
-        ]
+        spans = [phrase.spans(text) for phrase in self.phrases]
         if len(spans) == 1:
             return bool(spans[0])
         return any(
             max(start for start, _ in chosen) - min(end for _, end in chosen) <= self.distance
-            for chosen in product(*(each[:_MOST_PLACES] for each in spans))
+            for chosen in product(*spans)
         )
 
 

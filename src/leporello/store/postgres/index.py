@@ -59,12 +59,18 @@ def add_to_index(connection: Connection, found: ConversationRow, rows: Sequence[
 
 def take_from_index(connection: Connection, conversation: int, numbers: Sequence[int]) -> None:
     """Take messages of a conversation out of the index."""
+    _lock(connection, conversation)
     connection.execute(
         "WITH gone AS (DELETE FROM search WHERE conversation = ? AND id = ANY (?) RETURNING length)"
         " UPDATE conversations SET indexed = indexed - (SELECT count(*) FROM gone),"
         " terms = terms - (SELECT coalesce(sum(length), 0) FROM gone) WHERE id = ?",
         (conversation, list(numbers), conversation),
     )
+
+
+def _lock(connection: Connection, conversation: int) -> None:
+    """Wait for others who index messages of a conversation: the next statement sees what they have written."""
+    connection.execute("SELECT 1 FROM conversations WHERE id = ? FOR UPDATE", (conversation,))
 
 
 def _insert(connection: Connection, rows: Sequence[tuple[int, int, str, str]]) -> None:

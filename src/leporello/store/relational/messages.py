@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from leporello.errors import StaleTipError
+from leporello.errors import CommitUnknownError, StaleTipError
 from leporello.messages import fingerprint, leading_systems
 from leporello.store.reconcile.full_plan import full_plan
 from leporello.store.reconcile.incremental_plan import RUN, extended, incremental_plan, remembered
@@ -71,6 +71,7 @@ class Messages(Part):
         prompt: bool = False,
         behind: str | None = None,
         known: Mapping[int, Sequence[bytes]] | None = None,
+        attempted: Sequence[str] = (),
     ) -> tuple[str, ...]:
         """Append messages to a branch, for a host that knows what is new; returns their ids.
 
@@ -78,51 +79,65 @@ class Messages(Part):
         becomes the head when a user goes on behind an answer on it. With `prompt` they are the system prompt from now
         on; else only system messages that nothing precedes belong to it. `known` has the hashes by which a client's
         history up to a message is recognised, by its index. With `behind` the branch must end with that message, else
-        `StaleTipError` is raised.
+        `StaleTipError` is raised. `attempted` are the ids of an earlier attempt that ended with `CommitUnknownError`:
+        messages that are there by these ids are not stored again.
         """
         key = (owner, conversation)
-        called: dict[str, str] = {}
-        tools: dict[str, str] = {}
-        listed: Sequence[Any] = messages  # what is no message is refused when it is prepared
-        if any(isinstance(one, dict) and ("tool_calls" in one or "tool_call_id" in one) for one in listed):
-            called = call_names(messages)
-            tools = self._called.get(key, {}) | called
-            if not are_named(messages, tools):
-                tools |= self._recent_calls(conversation, owner, branch)
+        called, tools = self._tools(conversation, owner, branch, messages)
         prepared = [prepare(message, f"messages[{n}]", tools) for n, message in enumerate(messages)]
-        with self._db.write() as connection:
-            found = opened(connection, conversation, owner, self._clock())
-            on = known_branch(connection, found, branch, self._db.place)
-            tip = tip_of(connection, found.id, on)
-            if behind is not None and (tip[0] if tip else None) != number_of(behind, "m"):
-                raise StaleTipError(behind, self._db.place)
-            if on != found.head and goes_on(connection, found.id, on, [row.seen.role for row in prepared]):
-                set_head(connection, found.id, on)
-            count = len(messages) if prompt else 0 if tip else leading_systems(messages)
-            systems = {row.seen.fingerprint: row for row in prepared[:count]}
-            prompts = StoredHistory(connection, found.id, on).systems(systems) if systems else {}
-            new = {mark: row for mark, row in systems.items() if mark not in prompts}
-            rows: list[tuple[Prepared, float | None]] = [(row, None) for row in new.values()]
-            place = tip[1] + 1 if tip else 1.0
-            rows += [(row, place + n) for n, row in enumerate(prepared[count:])]
-            if known:
-                first = found.next_seq + len(new) - count
-                note_known(
-                    connection, found.id, on, [(h, first + n) for n, found_by in known.items() for h in found_by]
-                )
-            numbers = insert(connection, found, rows, self._clock(), on)
-            if request is not None:
-                write_request(connection, found.id, request, self._clock(), on)
-            reading = self._readings.get((*key, on))
-            after = by_number(connection, found.id) if reading else found
-        prompts |= dict(zip(new, numbers, strict=False))
-        stored = [*(prompts[row.seen.fingerprint] for row in prepared[:count]), *numbers[len(new) :]]
+        ids = tuple(attempted)
+        try:
+            with self._db.write() as connection:
+                found = opened(connection, conversation, owner, self._clock())
+                if attempted and _are_there(connection, found.id, attempted, prepared):
+                    return ids
+                on = known_branch(connection, found, branch, self._db.place)
+                tip = tip_of(connection, found.id, on)
+                if behind is not None and (tip[0] if tip else None) != number_of(behind, "m"):
+                    raise StaleTipError(behind, self._db.place)
+                if on != found.head and goes_on(connection, found.id, on, [row.seen.role for row in prepared]):
+                    set_head(connection, found.id, on)
+                count = len(messages) if prompt else 0 if tip else leading_systems(messages)
+                systems = {row.seen.fingerprint: row for row in prepared[:count]}
+                prompts = StoredHistory(connection, found.id, on).systems(systems) if systems else {}
+                new = {mark: row for mark, row in systems.items() if mark not in prompts}
+                rows: list[tuple[Prepared, float | None]] = [(row, None) for row in new.values()]
+                place = tip[1] + 1 if tip else 1.0
+                rows += [(row, place + n) for n, row in enumerate(prepared[count:])]
+                if known:
+                    first = found.next_seq + len(new) - count
+                    note_known(
+                        connection, found.id, on, [(h, first + n) for n, found_by in known.items() for h in found_by]
+                    )
+                numbers = insert(connection, found, rows, self._clock(), on)
+                prompts |= dict(zip(new, numbers, strict=False))
+                stored = [*(prompts[row.seen.fingerprint] for row in prepared[:count]), *numbers[len(new) :]]
+                ids = tuple(f"m{number}" for number in stored)
+                if request is not None:
+                    write_request(connection, found.id, request, self._clock(), on)
+                reading = self._readings.get((*key, on))
+                after = by_number(connection, found.id) if reading else found
+        except CommitUnknownError as error:
+            error.ids = ids
+            raise
         if reading and reading.version == found.version:
             seen = [row.seen._replace(system=n < count) for n, row in enumerate(prepared)]
             self._remember((*key, on), extended(reading, messages, seen, stored, after.version))
         if called:
             _keep(self._called, key, called)
-        return tuple(f"m{number}" for number in stored)
+        return ids
+
+    def _tools(
+        self, conversation: str, owner: str, branch: int | None, messages: Sequence[Any]
+    ) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the names of the tools that these messages call, and of all that they answer, by the ids of calls."""
+        if not any(isinstance(one, dict) and ("tool_calls" in one or "tool_call_id" in one) for one in messages):
+            return {}, {}  # what is no message is refused when it is prepared
+        called = call_names(messages)
+        tools = self._called.get((owner, conversation), {}) | called
+        if not are_named(messages, tools):
+            tools |= self._recent_calls(conversation, owner, branch)
+        return called, tools
 
     def newest(self, conversation: str, *, owner: str = "", branch: int | None = None) -> str | None:
         """Return the id of the newest message of a branch, the system prompt left out; None when there is none."""
@@ -257,6 +272,19 @@ def _keep(memory: OrderedDict[_K, _V], key: _K, value: _V) -> None:
     memory.move_to_end(key)
     while len(memory) > REMEMBERED:
         memory.popitem(last=False)
+
+
+def _are_there(connection: Connection, conversation: int, ids: Sequence[str], prepared: Sequence[Prepared]) -> bool:
+    """Tell whether messages are stored by these ids: an earlier attempt to append them was committed."""
+    wanted = {number_of(id_, "m"): bytes.fromhex(row.seen.fingerprint) for id_, row in zip(ids, prepared, strict=True)}
+    found: dict[int, bytes] = {}
+    for chunk in chunks(list(wanted)):
+        rows = connection.execute(
+            f"SELECT id, fingerprint FROM messages WHERE conversation = ? AND id IN ({placeholders(chunk)})",
+            (conversation, *chunk),
+        )
+        found.update(rows.fetchall())
+    return found == wanted
 
 
 def _plan(

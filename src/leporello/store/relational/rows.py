@@ -140,7 +140,7 @@ def conversation_term(number: int) -> str:
 @lru_cache(maxsize=1024)
 def owner_term(owner: str) -> str:
     """Return the term that stands for an owner in the index; no text has its first character."""
-    return f"\ue001{blake2b(owner.encode(), digest_size=5).hexdigest()}"
+    return f"\ue001{blake2b(checked(owner).encode(), digest_size=5).hexdigest()}"
 
 
 def checked(key: str) -> str:

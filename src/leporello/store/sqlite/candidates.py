@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.store.records import Candidates
 from leporello.store.relational.matching import COUNTED, FEW_OTHERS, SCANNED, SCORED, Match, as_candidates
-from leporello.store.relational.rows import column_text, conversation_term, find, number_of, owner_term
+from leporello.store.relational.rows import checked, column_text, conversation_term, find, number_of, owner_term
 
 if TYPE_CHECKING:
     from leporello.store.records import SearchFilter
@@ -55,7 +55,9 @@ def _scope(connection: Connection, filter: SearchFilter) -> _Scope | None:  # no
     The term makes a search of common words dearer. Where few messages are of others the condition alone does.
     """
     if filter.conversation is None:
-        others = connection.execute("SELECT 1 FROM conversations WHERE owner <> ? LIMIT 1", (filter.owner,)).fetchone()
+        others = connection.execute(
+            "SELECT 1 FROM conversations WHERE owner <> ? LIMIT 1", (checked(filter.owner),)
+        ).fetchone()
         return _Scope(
             condition="m.conversation IN (SELECT id FROM conversations WHERE owner = ?)",
             value=filter.owner,
