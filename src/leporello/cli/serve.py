@@ -189,7 +189,12 @@ def _missing_keys(config: Config) -> Iterator[str]:
 
 
 def _ready(address: str) -> None:
-    click.echo(f"leporello gateway on {address} (OpenAI: {address}/v1, Anthropic: {address}, page: {address}/view)")
+    click.echo(
+        f"leporello gateway on {address}\n"
+        f"  base_url for OpenAI clients     {address}/v1\n"
+        f"  base_url for Anthropic clients  {address}\n"
+        f"  page                            {address}/view"
+    )
     sys.stdout.flush()
 
 

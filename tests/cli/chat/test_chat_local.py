@@ -37,6 +37,8 @@ def test_a_newcomer_without_a_key_talks_to_something_real(newcomer: Place, chat_
         chat.wait_for("1 request")
         chat.say("/compress")
         chat.wait_for("nothing was folded")
+        chat.say("/engine lcm")
+        chat.wait_for("engine   lcm")
         chat.say("/exit")
         assert chat.exit_code() == 0
     done = newcomer.run("--local", "--session", "paris", "--json", "And of Italy?")
@@ -44,6 +46,9 @@ def test_a_newcomer_without_a_key_talks_to_something_real(newcomer: Place, chat_
     assert (done.returncode, told["ended"], told["model"]) == (0, "done", "smollm2-135m")
     assert told["answer"]
     assert told["usage"]["conversation"]["requests"] == 2
+    assert told["engine"] == "lcm", "the engine it was left with"
+    (noted,) = (json.loads(file.read_text()) for file in (newcomer.home / "chats").iterdir())
+    assert (noted["model"], noted["base_url"]) == ("", ""), "the model has ended"
 
 
 @pytest.mark.slow
