@@ -285,6 +285,7 @@ def opened(
         dialect=route.dialect,
         platform="cli",
         on_event=on_event,
+        engine_tools=setting.tools,
     )
     own.acquire(session.id)
     agent = Agent(
