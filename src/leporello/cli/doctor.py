@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import click
 
 import leporello
-from leporello.cli.format import counted, size
+from leporello.cli.format import counted, echo, size
 from leporello.cli.leftovers import leftovers
 from leporello.cli.store_options import file_of
 from leporello.cli.stores import schema_of
@@ -360,6 +360,6 @@ def _print(findings: list[Diagnostic]) -> None:
             section = finding.section
             click.echo(section)
         detail = finding.detail.replace("\n", "\n    ")
-        click.echo(f"  {_SIGNS[finding.status]} {finding.subject}: {detail}")
+        echo(f"  {_SIGNS[finding.status]} {finding.subject}: {detail}")
     wrong = sum(finding.status == "problem" for finding in findings)
     click.echo(f"\n{wrong or 'no'} problem{'' if wrong == 1 else 's'}")

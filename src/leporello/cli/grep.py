@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import regex as regex_
 
-from leporello.cli.format import on_one_line, print_json
+from leporello.cli.format import fitted, on_one_line, print_json
 from leporello.cli.store_options import again, conversation, json_option, opened, owner_option, seconds_of, store_option
 from leporello.cli.stores import ask
 from leporello.messages.visible import visible
@@ -117,7 +117,8 @@ def _print(answer: dict[str, Any], query: str, *, is_pattern: bool) -> None:
         who = " ".join(filter(None, (hit["role"], hit["name"])))
         head = f"{click.style(hit['id'], bold=True)}  {where}  {visible(who)}  {hit['time']}"
         click.echo(f"{head}  {click.style(visible(hit['conversation'] or ''), dim=True)}")
-        click.echo(f"    {_highlighted(on_one_line(hit['snippet'], _SNIPPET), query, is_pattern=is_pattern)}")
+        for line in fitted(f"    {on_one_line(hit['snippet'], _SNIPPET)}"):
+            click.echo(f"    {_highlighted(line[4:], query, is_pattern=is_pattern)}")
     if answer.get("note"):
         click.echo(f"leporello: {visible(answer['note'])}", err=True)
     if answer["cursor"]:

@@ -37,6 +37,7 @@ def parse(text):
     return text
 ```
 """
+NOWHERE = "http://127.0.0.1:9/v1"
 PROSE = "The parser reads tokens one by one, and says where it went wrong, with the line and the column of it."
 
 
@@ -202,23 +203,34 @@ def test_of_a_long_output_the_beginning_and_the_end_stay(place: Place) -> None:
         assert "    1\n    2\n    3\n    … 35 more lines\n    39\n    40\n    [exit code 3]\n" in chat.text()
 
 
-def test_a_provider_that_cannot_be_reached_takes_one_line_and_has_a_remedy(place: Place) -> None:
-    """Six terminals at once: the attempts take their time."""
-    address = "http://127.0.0.1:9/v1"
+@pytest.mark.parametrize("columns", [60, 80, 160])
+@pytest.mark.parametrize("colours", [True, False])
+def test_a_provider_that_cannot_be_reached_takes_one_line(place: Place, columns: int, colours: bool) -> None:
+    place.environ["NO_COLOR"] = "" if colours else "1"
+    with place.chat("--base-url", NOWHERE, columns=columns) as chat:
+        chat.say("Hello?")
+        for attempt in (2, 3):
+            chat.wait_for(f"attempt {attempt} of 5, in")
+            said = [line for line in chat.text().split("\n") if "· attempt" in line]
+            assert len(said) == 1, "the line changes, it is not repeated"
+        chat.type(chat.CTRL_C)
+        chat.wait_for("interrupted")
+        assert bool(chat.colours()) == colours
+
+
+def test_a_provider_that_cannot_be_reached_has_a_remedy(place: Place) -> None:
+    """Six terminals at once: all attempts take a while."""
     with ExitStack() as stack:
         chats = []
         for columns in (60, 80, 160):
             for colours in (True, False):
-                place.environ |= {"NO_COLOR": ""} if colours else {"NO_COLOR": "1"}
-                chat = stack.enter_context(place.chat("--base-url", address, columns=columns))
+                place.environ["NO_COLOR"] = "" if colours else "1"
+                chat = stack.enter_context(place.chat("--base-url", NOWHERE, columns=columns))
+                chat.say("Hello?")
                 chats.append((chat, colours))
-        for chat, _ in chats:
-            chat.say("Hello?")
         for chat, colours in chats:
-            chat.wait_for("attempt 4 of 5, in")
-            said = [line for line in chat.text().split("\n") if "· attempt" in line]
-            assert len(said) == 1, "the line changes, it is not repeated"
-            chat.wait_for(f"Is the server at {address} running? --base-url or model.base_url gives another address.")
+            chat.wait_for(f"Is the server at {NOWHERE} running? --base-url or model.base_url gives another address.")
+            chat.wait_for("/retry asks again")
             assert "· attempt" not in chat.text()
             assert bool(chat.colours()) == colours
 
@@ -226,7 +238,7 @@ def test_a_provider_that_cannot_be_reached_takes_one_line_and_has_a_remedy(place
 @pytest.mark.parametrize("columns", [60, 80, 160])
 @pytest.mark.parametrize("colours", [True, False])
 def test_a_refused_key_names_the_variable_that_it_came_from(place: Place, columns: int, colours: bool) -> None:
-    place.environ |= {"NO_COLOR": ""} if colours else {"NO_COLOR": "1"}
+    place.environ["NO_COLOR"] = "" if colours else "1"
     place.server.fail(Failure.BAD_KEY)
     with place.chat(columns=columns) as chat:
         chat.say("Hello?")
