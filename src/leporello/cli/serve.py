@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from leporello.cli.format import echo
 from leporello.cli.store_options import store_option
 from leporello.errors import MissingExtraError
 
@@ -76,7 +77,7 @@ def command(
         _serve(config, address, worker=True, purges=purges)
         return
     for line in () if demo else _missing_keys(config):
-        click.echo(f"leporello: {line}", err=True)
+        echo(f"leporello: {line}", err=True)
     with ExitStack() as stack:
         if demo:
             config = stack.enter_context(_demonstration(config))
