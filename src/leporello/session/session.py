@@ -297,8 +297,8 @@ class Session(SessionProperties):
         unstored, undone = self.unstored, self._conversation.persistence.undone
         self._opened.close()
         if unstored or undone:
-            what = f"{unstored} message(s)" if unstored else "an undo"
-            raise StoreError(f"{what} could not be stored before the session was closed.")
+            what = f"{unstored} message{'' if unstored == 1 else 's'}" if unstored else "an undo"
+            raise StoreError(f"{what} could not be stored before the session was closed.", place=self.store.url)
 
     def __enter__(self) -> Self:
         return self
