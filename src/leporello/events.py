@@ -48,7 +48,8 @@ class CompactionFinished(Event):
     `prompt_tokens_before` and `prompt_tokens_after`, is the size of the whole request as a session counts it, 0 when it
     is unknown. `model_calls` and `cost_usd` are for the summaries of this fold, those that were written in the
     background before it too. `summary_tokens` and `masked_tokens` are zones of the new window: the summary, or the
-    blocks, and the turns whose long tool outputs are one line each; 0 for engines that have no such zones.
+    blocks, and the turns whose long tool outputs are one line each; 0 where there are no such zones. A session counts
+    them like the whole request.
     """
 
     status: str

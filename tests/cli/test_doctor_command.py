@@ -109,7 +109,7 @@ def test_broken_yaml_is_a_finding(home: Path) -> None:
     (home / "config.yaml").write_text("context: [\n")
     [(subject, status, detail)] = findings(home, "configuration")
     assert (subject, status) == (str(home / "config.yaml"), "problem")
-    assert "line" in detail
+    assert detail.startswith("line "), "the file is named before it"
 
 
 def test_every_problem_of_the_file_is_a_finding(home: Path) -> None:

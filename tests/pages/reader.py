@@ -150,7 +150,7 @@ class Reader:
             return [f"{command.text}: exit code {code}\n{chat.text()}"] if code else []
 
     def _serve(self, command: Command) -> list[str]:
-        """Start what serves, in the place of what served before, and read the first line that it prints."""
+        """Start what serves, in the place of what served before, and read the lines of its beginning."""
         self._stop()
         server = subprocess.Popen(
             self._shell(command),
@@ -164,7 +164,7 @@ class Reader:
         )
         self._servers.append((self._line, server))
         assert server.stdout is not None
-        printed = server.stdout.readline()
+        printed = "".join(server.stdout.readline() for _ in command.shown or [""])
         nothing = [] if printed else [f"{command.text}: prints nothing"]
         return nothing + [
             f"{command.text}: prints {printed!r}, not {line!r}" for line in missing(command.shown, printed)

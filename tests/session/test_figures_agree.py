@@ -195,6 +195,7 @@ def test_the_figures_are_the_same_everywhere(
         events.clear()
         session.compress()
         assert_a_fold_is_told_as_it_is(events, before)
+        assert_its_zones_are_those_of_the_window(events, session.usage())
     usage = session.usage()
     assert_shown_alike(usage)
     session.close()
@@ -325,6 +326,36 @@ def assert_a_fold_is_told_as_it_is(events: list[Any], before: SessionUsage) -> N
         for wrong in (replace(start, prompt_tokens=end.prompt_tokens_before + 1), replace(start, messages=-1)):
             with pytest.raises(AssertionError):
                 assert_the_chat_shows_it(wrong, end)
+
+
+def assert_its_zones_are_those_of_the_window(events: list[Any], usage: SessionUsage) -> None:
+    """Compare the zones that the result of a fold names with what `/usage` and `/context` show."""
+    for end in (event for event in events if isinstance(event, CompactionFinished) and event.folded):
+        assert (end.prompt_tokens_after, end.summary_tokens, end.masked_tokens) == (
+            usage.tokens,
+            usage.parts.summaries,
+            usage.parts.masked,
+        )
+
+
+@pytest.mark.parametrize("factor", [0.8, 1.3])
+@pytest.mark.parametrize("engine", ["compressor", "lcm"])
+def test_the_zones_of_a_fold_are_counted_like_the_window(engine: str, factor: float) -> None:
+    """The provider counts otherwise than the estimate; planted: the engine's own figures, which are plain estimates."""
+    store, events, provider = open_store(":memory:"), list[Any](), Provider(factor)
+    session = opened(store, engine, events, model=True)
+    for number in range(6):
+        session.add({"role": "user", "content": SAYINGS[0].replace("{}", str(number))})
+        session.record(provider.answer(session, number))
+    events.clear()
+    report = session.compress()
+    usage = session.usage()
+    assert report.folded
+    assert_its_zones_are_those_of_the_window(events, usage)
+    with pytest.raises(AssertionError):
+        assert_its_zones_are_those_of_the_window([report.finished("talk", usage.tokens, usage.tokens)], usage)
+    session.close()
+    store.close()
 
 
 def assert_the_chat_shows_it(start: CompactionStarted, end: CompactionFinished) -> None:

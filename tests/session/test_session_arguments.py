@@ -75,6 +75,19 @@ def test_both_sessions_take_the_same() -> None:
     assert inspect.signature(Session.open).parameters == inspect.signature(AsyncSession.open).parameters
 
 
+@pytest.mark.parametrize("offered", [True, False])
+def test_a_model_that_cannot_use_tools_is_offered_none(offered: bool) -> None:
+    """What the window is said to hold has none either; on a fork it is the same."""
+    with Session.open("talk", config={}, store=":memory:", engine="lcm", engine_tools=offered) as session:
+        session.add({"role": "user", "content": "Hello"})
+        assert bool(session.request().get("tools")) == offered
+        assert bool(session.usage().parts.tools) == offered
+        session.record({"choices": [{"message": {"role": "assistant", "content": "Hi"}, "finish_reason": "stop"}]})
+        with session.fork() as fork:
+            fork.add({"role": "user", "content": "And now?"})
+            assert bool(fork.request().get("tools")) == offered
+
+
 def test_an_engine_that_is_handed_over_takes_no_options() -> None:
     for option in ({"llm": None}, {"api_key": "k"}, {"api_mode": "chat"}):
         with pytest.raises(SessionError, match=f"leave out {next(iter(option))}"):

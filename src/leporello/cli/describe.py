@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from leporello.cli.format import counted, on_one_line, print_json
+from leporello.cli.format import counted, echo, on_one_line, print_json
 from leporello.cli.store_options import conversation, json_option, on_store, opened, owner_option, store_option
 from leporello.cli.stores import ask, home_of
 from leporello.messages.visible import visible
@@ -43,7 +43,7 @@ def command(name: str, key: str | None, address: str | None, owner: str | None, 
         return
     if "id" in answer:
         answer["unfold"] = on_store(f"leporello expand {answer['id']}")
-    click.echo("\n".join(visible(line) for line in _lines(answer)))
+    echo("\n".join(visible(line) for line in _lines(answer)))
 
 
 def _lines(answer: dict[str, Any]) -> list[str]:

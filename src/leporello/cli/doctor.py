@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import click
 
 import leporello
-from leporello.cli.format import counted, size
+from leporello.cli.format import counted, echo, size
 from leporello.cli.leftovers import leftovers
 from leporello.cli.store_options import file_of
 from leporello.cli.stores import schema_of
 from leporello.config.home import default_path, home_folder
 from leporello.config.keys import present_keys
 from leporello.config.load import check_file
+from leporello.config.problems import one_line
 from leporello.errors import ConfigError, LeporelloWarning, PluginError, StoreError
 from leporello.plugins import EngineSource, hermes
 from leporello.plugins.discover import Found, places
@@ -145,7 +146,7 @@ def _configuration(path: Path | None) -> tuple[Config | None, list[Diagnostic]]:
         return None, [Diagnostic(section="configuration", subject="config.yaml", status="problem", detail=str(error))]
     if checked.config is None:
         return None, [
-            Diagnostic(section="configuration", subject=str(file), status="problem", detail=str(problem))
+            Diagnostic(section="configuration", subject=str(file), status="problem", detail=one_line(problem))
             for problem in checked.problems
         ]
     detail = "is fine" if checked.config.path else "does not exist; the defaults are in force"
@@ -164,8 +165,8 @@ def _leftovers() -> Iterator[Diagnostic]:
     for one in found:
         yield Diagnostic(section="agents", subject=one.subject, status="warning", detail=one.detail)
     if not found:
-        text = "nothing leads to a gateway that is gone"
-        yield Diagnostic(section="agents", subject="leftovers", status="ok", detail=text)
+        text = "no setting and no variable points to a gateway that has ended"
+        yield Diagnostic(section="agents", subject="settings", status="ok", detail=text)
 
 
 def _plugins(config: Config, enabled: EnabledPlugins) -> Iterator[Diagnostic]:
@@ -359,6 +360,6 @@ def _print(findings: list[Diagnostic]) -> None:
             section = finding.section
             click.echo(section)
         detail = finding.detail.replace("\n", "\n    ")
-        click.echo(f"  {_SIGNS[finding.status]} {finding.subject}: {detail}")
+        echo(f"  {_SIGNS[finding.status]} {finding.subject}: {detail}")
     wrong = sum(finding.status == "problem" for finding in findings)
     click.echo(f"\n{wrong or 'no'} problem{'' if wrong == 1 else 's'}")

@@ -23,8 +23,8 @@ _T = TypeVar("_T")
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 _STEP = 1024
-_LABEL: Final = re.compile(r"\s*(?:\S(?:.{0,24}?\S)? {2,})?")
-"""What stands before the text of a line: spaces, or a word or two and at least two spaces."""
+_LABEL: Final = re.compile(r"\s*(?:[✓✗!·•-] )?(?:\S(?:.{0,24}?\S)? {2,})?")
+"""What stands before the text of a line: spaces, a sign, a word or two and at least two spaces."""
 
 
 def on_one_line(text: str, length: int) -> str:
@@ -51,11 +51,17 @@ def wrapped(text: str, width: int) -> list[str]:
 
 def echo(text: str, *, err: bool = False) -> None:
     """Print a text; on a terminal its lines are broken between words."""
+    click.echo("\n".join(fitted(text, err=err)), err=err)
+
+
+def fitted(text: str, *, err: bool = False) -> list[str]:
+    """Return the lines of a text as they are printed: on a terminal they are broken between words."""
     stream = sys.stderr if err else sys.stdout
-    if stream.isatty():
-        width = shutil.get_terminal_size().columns
-        text = "\n".join(part for line in text.split("\n") for part in wrapped(line, width))
-    click.echo(text, err=err)
+    lines = text.split("\n")
+    if not stream.isatty():
+        return lines
+    width = shutil.get_terminal_size().columns
+    return [part for line in lines for part in wrapped(line, width)]
 
 
 def print_json(value: Any) -> None:

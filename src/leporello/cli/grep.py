@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import regex as regex_
 
-from leporello.cli.format import on_one_line, print_json
+from leporello.cli.format import echo, fitted, on_one_line, print_json
 from leporello.cli.store_options import again, conversation, json_option, opened, owner_option, seconds_of, store_option
 from leporello.cli.stores import ask
 from leporello.messages.visible import visible
@@ -89,7 +89,7 @@ def command(
     else:
         _print(answer, query, is_pattern=regex)
     if not answer["results"]:
-        click.echo(f"leporello: nothing found{hint}", err=True)
+        echo(f"leporello: nothing found{hint}", err=True)
         sys.exit(1)
 
 
@@ -117,9 +117,10 @@ def _print(answer: dict[str, Any], query: str, *, is_pattern: bool) -> None:
         who = " ".join(filter(None, (hit["role"], hit["name"])))
         head = f"{click.style(hit['id'], bold=True)}  {where}  {visible(who)}  {hit['time']}"
         click.echo(f"{head}  {click.style(visible(hit['conversation'] or ''), dim=True)}")
-        click.echo(f"    {_highlighted(on_one_line(hit['snippet'], _SNIPPET), query, is_pattern=is_pattern)}")
+        for line in fitted(f"    {on_one_line(hit['snippet'], _SNIPPET)}"):
+            click.echo(f"    {_highlighted(line[4:], query, is_pattern=is_pattern)}")
     if answer.get("note"):
-        click.echo(f"leporello: {visible(answer['note'])}", err=True)
+        echo(f"leporello: {visible(answer['note'])}", err=True)
     if answer["cursor"]:
         more = again(f"--cursor {shlex.quote(answer['cursor'])}", without="--cursor")
         click.echo(f"more: {more}", err=True)

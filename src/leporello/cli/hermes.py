@@ -1,4 +1,4 @@
-"""`leporello hermes`: our engines inside of Hermes Agent."""
+"""`leporello hermes`: our engines inside Hermes Agent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _yes_option = click.option("--yes", is_flag=True, help="Really do it.")
 
 @click.group(name="hermes", cls=CommandGroup)
 def command() -> None:
-    """Use Leporello's engines inside of Hermes Agent.
+    """Use Leporello's engines inside Hermes Agent.
 
     Example: leporello hermes install --yes
     """

@@ -6,6 +6,7 @@ extra).
 
 from __future__ import annotations
 
+import difflib
 import io
 import shutil
 import sys
@@ -29,7 +30,7 @@ COMMANDS = {
     "expand": "Print the original messages under a node, word for word.",
     "gc": "Delete what is older than you want to keep it; shows it first.",
     "grep": "Search every stored message, folded or not.",
-    "hermes": "Use our engines inside of Hermes Agent.",
+    "hermes": "Use Leporello's engines inside Hermes Agent.",
     "import": "Read conversations of other programs, and exports, into the store.",
     "mcp": "Let MCP clients search and unfold a stored conversation.",
     "plugins": "Choose, list, create and check context engines.",
@@ -52,6 +53,16 @@ class LazyCommands(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Name the commands."""
         return sorted(COMMANDS)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that is called; for a misspelt one, say which may be meant."""
+        if args[0] not in COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
+            near = difflib.get_close_matches(args[0], COMMANDS, n=1)
+            meant = f" Did you mean {near[0]!r}?" if near else ""
+            raise click.UsageError(f"No such command {args[0]!r}.{meant}", ctx)
+        return super().resolve_command(ctx, args)
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """Import one command."""

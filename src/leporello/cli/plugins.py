@@ -124,7 +124,7 @@ def new(name: str, parent: Path | None, package: bool) -> None:
         click.echo(f"{folder}: an engine, its manifest and its test")
         steps = [f"leporello plugins check {quote(str(folder))}"]
         if not (find_spec("pytest") and find_spec("hypothesis")):
-            steps.append("pip install '.[testing]'          in a checkout of Leporello: what the test needs")
+            steps.append("pip install '.[testing]'          in a checkout, for the test")
         steps.append(f"python -m pytest {quote(str(folder))}")
         if parent is not None:
             paths = json.dumps([*before, str(parent.absolute())], ensure_ascii=False)
@@ -206,7 +206,7 @@ def _maker(config: Config, name: str) -> Callable[..., ContextEngine]:
         warnings.simplefilter("always", LeporelloWarning)
         takes_clock = source.takes("clock")  # loads the plugin; one that cannot be loaded ends the command here
     for warning in caught:
-        click.echo(f"leporello: {warning.message}", err=True)
+        echo(f"leporello: {warning.message}", err=True)
 
     def make(context_length: int, llm: Any, **options: Any) -> ContextEngine:
         with warnings.catch_warnings():

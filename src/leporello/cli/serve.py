@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from leporello.cli.format import echo
 from leporello.cli.store_options import store_option
 from leporello.errors import MissingExtraError
 
@@ -76,7 +77,7 @@ def command(
         _serve(config, address, worker=True, purges=purges)
         return
     for line in () if demo else _missing_keys(config):
-        click.echo(f"leporello: {line}", err=True)
+        echo(f"leporello: {line}", err=True)
     with ExitStack() as stack:
         if demo:
             config = stack.enter_context(_demonstration(config))
@@ -189,7 +190,12 @@ def _missing_keys(config: Config) -> Iterator[str]:
 
 
 def _ready(address: str) -> None:
-    click.echo(f"leporello gateway on {address} (OpenAI: {address}/v1, Anthropic: {address}, page: {address}/view)")
+    click.echo(
+        f"leporello gateway on {address}\n"
+        f"  base_url for OpenAI clients     {address}/v1\n"
+        f"  base_url for Anthropic clients  {address}\n"
+        f"  page                            {address}/view"
+    )
     sys.stdout.flush()
 
 

@@ -12,7 +12,18 @@ import click
 
 from leporello.cli import branches, export_formats
 from leporello.cli.chat.kept_settings import forget
-from leporello.cli.format import counted, moment, on_one_line, print_json, spent, timestamp, waiting, watched
+from leporello.cli.format import (
+    counted,
+    echo,
+    fitted,
+    moment,
+    on_one_line,
+    print_json,
+    spent,
+    timestamp,
+    waiting,
+    watched,
+)
 from leporello.cli.gc import PURGE_LATER
 from leporello.cli.group import CommandGroup
 from leporello.cli.private_file import new_private_file
@@ -87,11 +98,12 @@ def show(key: str, last: int, address: str | None, owner: str | None, as_json: b
         return
     lines = {name: value for name, value in _for_people(facts, forked=len(tree) > 1) if value}
     for name, value in lines.items():
-        click.echo(f"{name:<{max(map(len, lines))}}  {visible(value)}")
+        echo(f"{name:<{max(map(len, lines))}}  {visible(value)}")
     if len(tree) > 1:
         branches.print_tree(tree)
     for row in rows:
-        click.echo(f"  {click.style(row.id, bold=True)} {row.role}: {on_one_line(flat_text(row.message), _LINE)}")
+        first, *more = fitted(f"  {row.id} {row.role}: {on_one_line(flat_text(row.message), _LINE)}")
+        click.echo("\n".join([first.replace(row.id, click.style(row.id, bold=True), 1), *more]))
 
 
 @command.command()

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
+from leporello.cli.format import echo
 from leporello.config import Config
 from leporello.errors import StoreError
 from leporello.store import open_store
@@ -48,7 +49,7 @@ class NothingFoundError(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         """Print the line."""
-        click.echo(f"leporello: {self.format_message()}", err=True)
+        echo(f"leporello: {self.format_message()}", err=True)
 
 
 def age(ctx: click.Context, param: click.Parameter, value: str | None) -> float | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leporello.cli.format import counted, on_one_line, print_json
+from leporello.cli.format import counted, echo, on_one_line, print_json
 from leporello.cli.store_options import (
     NothingFoundError,
     age,
@@ -87,9 +87,9 @@ def _print(names: dict[str, str], found: dict[str, Savings], total: Savings) -> 
         table.add_row("in all", *_cells(total), style="bold")
     Console().print(table)
     if total.unpriced:
-        click.echo(f"{counted(total.unpriced, 'request')} of models whose price is not known are not in the dollars.")
+        echo(f"{counted(total.unpriced, 'request')} of models whose price is not known are not in the dollars.")
     if total.too_long:
-        click.echo(f"Unfolded, {counted(total.too_long, 'request')} would not have fit the model's window.")
+        echo(f"Unfolded, {counted(total.too_long, 'request')} would not have fit the model's window.")
 
 
 def _cells(one: Savings) -> list[str]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from leporello.cli.format import counted, print_json, waiting, watched
+from leporello.cli.format import counted, echo, print_json, waiting, watched
 from leporello.cli.store_options import conversation, json_option, opened, owner_option, store_option
 from leporello.errors import StoreError
 from leporello.lcm import Finding, verify
@@ -126,7 +126,7 @@ def _print(url: str, trouble: list[Finding], verdicts: list[VerifyResult]) -> No
         outcome = counted(len(one.findings), "problem") if one.findings else "nothing is lost"
         held = f"{counted(one.messages, 'message')}{_apart(one)}, {counted(one.nodes, 'node')}"
         name = f"{one.conversation} ({one.owner})" if one.owner else one.conversation
-        click.echo(f"{sign} {visible(name)}: {held}: {outcome}")
+        echo(f"{sign} {visible(name)}: {held}: {outcome}")
         _print_findings(one.findings)
     if not trouble and not verdicts:
         click.echo(f"✓ {visible(url)}: no conversations")
@@ -140,6 +140,6 @@ def _apart(one: VerifyResult) -> str:
 
 def _print_findings(findings: list[Finding]) -> None:
     for finding in findings[:MOST_SHOWN]:
-        click.echo(f"    {visible(finding.where)}: {visible(finding.problem)}")
+        echo(f"    {visible(finding.where)}: {visible(finding.problem)}")
     if len(findings) > MOST_SHOWN:
         click.echo(f"    … and {len(findings) - MOST_SHOWN:,} more; --json names them all")

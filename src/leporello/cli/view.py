@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from leporello.cli.format import waiting
 from leporello.cli.store_options import opened, owner_option, store_option
 from leporello.errors import MissingExtraError
 
@@ -47,7 +48,8 @@ def command(port: int, no_browser: bool, demo: bool, address: str | None, owner:
 def _demonstration() -> closing[Store]:
     from leporello.view.demo import demo_store
 
-    return closing(demo_store())
+    with waiting("folding the demonstration"):
+        return closing(demo_store())
 
 
 def _tell(place: str, access: Access, *, no_browser: bool) -> None:

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import click
 
@@ -18,11 +18,14 @@ from leporello.errors import StoreError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from types import FrameType
 
     from leporello.config import Config
     from leporello.config.model import AnthropicUpstream, OpenAIUpstream
     from leporello.lcm.job_worker import JobWorker
     from leporello.llm import LLM
+
+_ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 @click.command()
@@ -57,8 +60,7 @@ def command(threads: int, once: bool, with_parent: bool, address: str | None, co
     deny_inspection()
     config = Config.load(config_file)
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    stop_on_signals(stop)
     if with_parent:
         threading.Thread(target=_stop_with_parent, args=[stop], name="leporello-parent", daemon=True).start()
     store = open_store(address, home=config.home, url=config.store.url)
@@ -76,6 +78,21 @@ def command(threads: int, once: bool, with_parent: bool, address: str | None, co
         store.close()
     done = sum(worker.done for worker in workers)
     click.echo(f"{counted(done, 'job')} done")
+
+
+def stop_on_signals(stop: threading.Event) -> None:
+    """Let SIGTERM and SIGINT stop the workers; once one has come, both are ignored.
+
+    A second signal could otherwise interrupt `stop.set()`, and wait for ever for the lock that it holds.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        for known in _ENDING:
+            signal.signal(known, signal.SIG_IGN)
+        stop.set()
+
+    for number in _ENDING:
+        signal.signal(number, end)
 
 
 def model_for(config: Config, route: Mapping[str, str]) -> LLM | None:

@@ -242,7 +242,7 @@ class Plugins(ConfigBlock):
     """Where plugins are looked for, and which general ones may run."""
 
     enabled: Annotated[list[Name], NULL_IS_EMPTY_LIST] = Field(
-        default=[], description="The general plugins that may be loaded, by name. None is loaded unasked."
+        default=[], description="The general plugins that may be loaded, by name. No other is loaded."
     )
     paths: Annotated[list[Folder], NULL_IS_EMPTY_LIST] = Field(
         default=[],

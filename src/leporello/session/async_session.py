@@ -62,6 +62,7 @@ class AsyncSession(SessionProperties):
         llm: LLM | Literal["auto"] | None = "auto",
         api_key: str | None = None,
         api_mode: str | None = None,
+        engine_tools: bool = True,
     ) -> AsyncSession:
         """Open a conversation; see `Session.open`."""
         opening = partial(
@@ -82,6 +83,7 @@ class AsyncSession(SessionProperties):
             llm=llm,
             api_key=api_key,
             api_mode=api_mode,
+            engine_tools=engine_tools,
         )
         return await cls._in_a_thread(opening)
 

@@ -29,7 +29,7 @@ from leporello.messages.rules import takes_turns
 from leporello.messages.types import ROLES, newest_of
 from leporello.prices import cost
 from leporello.redact import logger, redact
-from leporello.session.accounts import REQUEST, Accounts
+from leporello.session.accounts import REQUEST, Accounts, Parts, apportioned
 from leporello.session.answers import INCOMPLETE
 from leporello.session.calls import add_entries, open_call_ids, renamed_calls, with_renamed_ids, with_unique_ids
 from leporello.session.events import (
@@ -48,6 +48,7 @@ from leporello.session.undo import undo
 from leporello.session.validity import Validity
 from leporello.session.window import Source, Window
 from leporello.store import JournalRow
+from leporello.summary.masking import masked_stop
 from leporello.tokens import count_message, count_tools
 
 if TYPE_CHECKING:
@@ -360,6 +361,18 @@ class Conversation:
     def size(self) -> Count:
         """Count the tokens of a request with this window and these tools."""
         return self.meter.count(self.window, None if self.tools.given is None else self.tools.tokens)
+
+    def parts(self, tokens: int) -> Parts:
+        """Divide the tokens of a request among what the window holds, in proportion to the estimates of the parts."""
+        window = self.window
+        systems = window.systems()
+        system = sum(entry.tokens for entry in window.entries[:systems])
+        summaries = sum(entry.tokens for entry in window.entries[systems:] if entry.is_summary)
+        tools = self.meter.tools if self.tools.given is None else self.tools.tokens
+        behind = max((at + 1 for at, entry in enumerate(window.entries) if entry.is_summary), default=systems)
+        masked = sum(entry.tokens for entry in window.entries[behind : masked_stop(window.messages, behind)])
+        tail = window.tokens - system - summaries - masked
+        return Parts(*apportioned(tokens, [system, tools, summaries, masked, tail]))
 
     def open_calls(self) -> list[ToolCall]:
         """Return the calls of the newest answer that have no result yet; those of one that broke off are not run."""

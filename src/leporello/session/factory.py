@@ -145,6 +145,7 @@ def open_session(
     llm: LLM | Literal["auto"] | None = "auto",
     api_key: str | None = None,
     api_mode: str | None = None,
+    engine_tools: bool = True,
     branch: int | None = None,
     parent: int | None = None,
 ) -> OpenedSession:
@@ -173,6 +174,7 @@ def open_session(
         engine=chosen,
         start=_start(settings, route, platform),
         built_in=_built_in(settings, source, chosen, route),
+        offers_tools=engine_tools,
         **_routing(settings, engine, chosen, route, llm),
     )
     conversation = Conversation(

@@ -84,7 +84,11 @@ def fold(
     conversation.refire_at = 0 if report.folded and not conversation.refusals else _refire_at(conversation, after)
     if report.model_calls and not report.folded:
         persistence.write(conversation.window, persistence.journalled, row)
-    conversation.emit(report.finished(conversation.id, tokens, after))
+    finished = report.finished(conversation.id, tokens, after)
+    if report.folded:  # counted as everything else that is shown of the window
+        parts = conversation.parts(after)
+        finished = replace(finished, summary_tokens=parts.summaries, masked_tokens=parts.masked)
+    conversation.emit(finished)
     return report
 
 

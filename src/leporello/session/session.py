@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 from leporello.engine import strict_keywords
 from leporello.errors import SessionError, StoreError
 from leporello.messages import copied
-from leporello.session.accounts import Parts, SessionUsage, apportioned
+from leporello.session.accounts import SessionUsage
 from leporello.session.answers import read_answer
 from leporello.session.arguments import check_error, check_texts, check_window, checked_tools
 from leporello.session.conversation import checked
@@ -17,7 +17,6 @@ from leporello.session.factory import OpenedSession, open_session, switched
 from leporello.session.session_properties import SessionProperties
 from leporello.session.streams import Stream
 from leporello.store.codec import verbatim
-from leporello.summary.masking import masked_stop
 
 if TYPE_CHECKING:
     import os
@@ -72,12 +71,14 @@ class Session(SessionProperties):
         llm: LLM | Literal["auto"] | None = "auto",
         api_key: str | None = None,
         api_mode: str | None = None,
+        engine_tools: bool = True,
     ) -> Session:
         """Open a conversation: a new one without `session_id`, else the one of that name, folded as it was.
 
         What is left out comes from config.yaml. `engine` is a name, an engine or an EngineSource; `store` an address
         or a Store; `dialect` "openai", "anthropic" or "responses", the format of requests and answers. `llm` makes the
         summaries: "auto" as configured, None without a model. `api_key` and `api_mode` are told to the engine.
+        `engine_tools=False` is for a model that cannot use tools: those of the engine are not offered to it.
         """
         opened = open_session(
             session_id,
@@ -96,6 +97,7 @@ class Session(SessionProperties):
             llm=llm,
             api_key=api_key,
             api_mode=api_mode,
+            engine_tools=engine_tools,
         )
         return cls._begun(opened)
 
@@ -274,7 +276,7 @@ class Session(SessionProperties):
             tokens=size.tokens,
             reported=size.reported,
             percent=round(100 * size.tokens / window, 1) if window else 0.0,
-            parts=_parts(conversation, size.tokens),
+            parts=conversation.parts(size.tokens),
             messages=len(conversation.window),
             compactions=conversation.accounts.conversation.compactions,
             turn=conversation.accounts.turn,
@@ -295,8 +297,8 @@ class Session(SessionProperties):
         unstored, undone = self.unstored, self._conversation.persistence.undone
         self._opened.close()
         if unstored or undone:
-            what = f"{unstored} message(s)" if unstored else "an undo"
-            raise StoreError(f"{what} could not be stored before the session was closed.")
+            what = f"{unstored} message{'' if unstored == 1 else 's'}" if unstored else "an undo"
+            raise StoreError(f"{what} could not be stored before the session was closed.", place=self.store.url)
 
     def __enter__(self) -> Self:
         return self
@@ -357,16 +359,3 @@ class Session(SessionProperties):
         if self._closed:
             raise SessionError(f"the session {self.id!r} is closed: open it again with Session.open({self.id!r}).")
         return self._conversation
-
-
-def _parts(conversation: Conversation, tokens: int) -> Parts:
-    """Divide the tokens of the window among what it holds, in proportion to the estimates of the parts."""
-    systems = conversation.window.systems()
-    system = sum(entry.tokens for entry in conversation.window.entries[:systems])
-    summaries = sum(entry.tokens for entry in conversation.window.entries[systems:] if entry.is_summary)
-    tools = conversation.meter.tools if conversation.tools.given is None else conversation.tools.tokens
-    behind = max((at + 1 for at, entry in enumerate(conversation.window.entries) if entry.is_summary), default=systems)
-    stop = masked_stop(conversation.window.messages, behind)
-    masked = sum(entry.tokens for entry in conversation.window.entries[behind:stop])
-    tail = conversation.window.tokens - system - summaries - masked
-    return Parts(*apportioned(tokens, [system, tools, summaries, masked, tail]))

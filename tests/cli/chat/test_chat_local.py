@@ -37,13 +37,22 @@ def test_a_newcomer_without_a_key_talks_to_something_real(newcomer: Place, chat_
         chat.wait_for("1 request")
         chat.say("/compress")
         chat.wait_for("nothing was folded")
+        chat.say("/engine lcm")
+        chat.wait_for("engine   lcm")
+        chat.say("And of Spain?")
+        chat.wait_until(chat.listens)
+        chat.say("/context")
+        chat.wait_for("tools            0")
         chat.say("/exit")
         assert chat.exit_code() == 0
     done = newcomer.run("--local", "--session", "paris", "--json", "And of Italy?")
     told = json.loads(done.stdout)
     assert (done.returncode, told["ended"], told["model"]) == (0, "done", "smollm2-135m")
     assert told["answer"]
-    assert told["usage"]["conversation"]["requests"] == 2
+    assert told["usage"]["conversation"]["requests"] == 3
+    assert told["engine"] == "lcm", "the engine it was left with"
+    (noted,) = (json.loads(file.read_text()) for file in (newcomer.home / "chats").iterdir())
+    assert (noted["model"], noted["base_url"]) == ("", ""), "the model has ended"
 
 
 @pytest.mark.slow

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import threading
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
 
 from leporello.messages import text_of
-from leporello.store import open_store
+from leporello.store import FOLD, JournalRow, open_store
 from leporello.testing.model_server import Failure, Step, Use
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ def parse(text):
     return text
 ```
 """
+NOWHERE = "http://127.0.0.1:9/v1"
 PROSE = "The parser reads tokens one by one, and says where it went wrong, with the line and the column of it."
 
 
@@ -91,7 +94,7 @@ def test_the_commands_fit_the_terminal(place: Place, columns: int, colours: bool
         assert sum(shown.values()) == 400_000
         chat.say("/clear")
         chat.wait_for("first has ended")
-        chat.say("/resume")
+        chat.say("/sessions" if colours else "/resume")
         chat.wait_for("Enter chooses")
         row = next(line for line in chat.text().split("\n") if "messages  Please look" in line)
         assert len(row) <= columns
@@ -102,8 +105,16 @@ def test_the_commands_fit_the_terminal(place: Place, columns: int, colours: bool
         chat.wait_for("Please look at the harbour, its berths,")
         chat.wait_for("pinned: ")
         assert bool(chat.colours()) == colours
-        chat.say("quit")
+        chat.say({60: "quit", 80: "/quit", 160: "exit"}[columns])
         assert chat.exit_code() == 0
+
+
+def _remember_a_fold(place: Place, name: str) -> None:
+    """Let an earlier fold with a model tell how long the next one may take."""
+    store = open_store(place.home / "leporello.db")
+    report = {"status": "folded", "seconds": 6.0, "tokens_before": 3_000, "model_calls": 1}
+    store.record_request(name, JournalRow(reason=FOLD, keep=0, added=(), report=report))
+    store.close()
 
 
 @pytest.mark.parametrize("columns", [60, 80, 160])
@@ -116,13 +127,20 @@ def test_a_turn_that_acts_fits_the_terminal(place: Place, columns: int, colours:
     command = "echo begun; while ! test -e go; do sleep 0.05; done; echo ended"
     place.configure(context_length=16_000)
     place.remember("long", 20)
+    _remember_a_fold(place, "long")
+    looked = threading.Event()
+
+    def summarise(_request: object) -> str:
+        assert looked.wait(60)
+        return "## Goal\nTo look at every part in detail.\n"
+
     place.server.script(
         Step(tool_calls=[Use(name="terminal", arguments={"command": "touch here"})]),
         "I see.",
         Step(tool_calls=[Use(name="write_file", arguments={"path": "app.py", "content": "new\n"})]),
         Step(tool_calls=[Use(name="terminal", arguments={"command": command})]),
         "Done.",
-        "## Goal\nTo look at every part in detail.\n",
+        summarise,
     )
     with place.chat("--session", "long", columns=columns, lines=90) as chat:
         chat.say("Touch it")
@@ -146,9 +164,14 @@ def test_a_turn_that_acts_fits_the_terminal(place: Place, columns: int, colours:
         chat.wait_for("commands ran in this turn; what they changed is not known, and stays")
         chat.type("y")
         chat.wait_for("app.py is as it was")
-        chat.say("/compress")
+        chat.say("/compact")
+        chat.wait_for("(asked for) · 0 s of about")
+        chat.wait_for("(asked for) · 1 s of about")
+        assert len([line for line in chat.text().split("\n") if "folding" in line]) == 1, "the spinner changes in place"
+        looked.set()
         chat.wait_for("❖ folded")
         chat.wait_for("left: a summary of")
+        assert "of about" not in chat.words(), "the spinner is gone"
         for said in ("/cost", "/usage"):
             chat.say(said)
             chat.wait_for("altogether")
@@ -181,24 +204,47 @@ def test_of_a_long_output_the_beginning_and_the_end_stay(place: Place) -> None:
 
 
 @pytest.mark.parametrize("columns", [60, 80, 160])
-def test_a_provider_that_cannot_be_reached_takes_one_line_and_has_a_remedy(place: Place, columns: int) -> None:
-    address = "http://127.0.0.1:9/v1"
-    with place.chat("--base-url", address, columns=columns) as chat:
+@pytest.mark.parametrize("colours", [True, False])
+def test_a_provider_that_cannot_be_reached_takes_one_line(place: Place, columns: int, colours: bool) -> None:
+    place.environ["NO_COLOR"] = "" if colours else "1"
+    with place.chat("--base-url", NOWHERE, columns=columns) as chat:
         chat.say("Hello?")
-        chat.wait_for("attempt 2 of 5, in")
-        chat.wait_for("attempt 3 of 5, in")
-        said = [line for line in chat.text().split("\n") if "· attempt" in line]
-        assert len(said) == 1, "the line changes, it is not repeated"
+        for attempt in (2, 3):
+            chat.wait_for(f"attempt {attempt} of 5, in")
+            said = [line for line in chat.text().split("\n") if "· attempt" in line]
+            assert len(said) == 1, "the line changes, it is not repeated"
         chat.type(chat.CTRL_C)
         chat.wait_for("interrupted")
+        assert bool(chat.colours()) == colours
 
 
-def test_a_refused_key_names_the_variable_that_it_came_from(place: Place) -> None:
+def test_a_provider_that_cannot_be_reached_has_a_remedy(place: Place) -> None:
+    """Six terminals at once: all attempts take a while."""
+    with ExitStack() as stack:
+        chats = []
+        for columns in (60, 80, 160):
+            for colours in (True, False):
+                place.environ["NO_COLOR"] = "" if colours else "1"
+                chat = stack.enter_context(place.chat("--base-url", NOWHERE, columns=columns))
+                chat.say("Hello?")
+                chats.append((chat, colours))
+        for chat, colours in chats:
+            chat.wait_for(f"Is the server at {NOWHERE} running? --base-url or model.base_url gives another address.")
+            chat.wait_for("/retry asks again")
+            assert "· attempt" not in chat.text()
+            assert bool(chat.colours()) == colours
+
+
+@pytest.mark.parametrize("columns", [60, 80, 160])
+@pytest.mark.parametrize("colours", [True, False])
+def test_a_refused_key_names_the_variable_that_it_came_from(place: Place, columns: int, colours: bool) -> None:
+    place.environ["NO_COLOR"] = "" if colours else "1"
     place.server.fail(Failure.BAD_KEY)
-    with place.chat() as chat:
+    with place.chat(columns=columns) as chat:
         chat.say("Hello?")
         chat.wait_for("The key is the one in the environment variable OPENAI_API_KEY.")
         assert "key-for-a-test" not in chat.text()
+        assert bool(chat.colours()) == colours
 
 
 def test_a_resumed_conversation_keeps_its_model_engine_and_folder(place: Place) -> None:

@@ -48,7 +48,8 @@ class Setting:
     """What a conversation shall be; None is left to what it was held with, and to config.yaml.
 
     `llm` goes to the engine, as its summariser. `kept_engine` is the engine that the conversation was held with: unlike
-    `engine` it need not be usable. `kept` names what was taken from there. What is not `lasting` is not noted.
+    `engine` it need not be usable. `kept` names what was taken from there. A model that is not
+    `lasting` is not noted, and none that was noted takes its place.
     """
 
     config: Config
@@ -116,18 +117,18 @@ def model_note(setting: Setting) -> str:
 
 def as_it_was_left(setting: Setting, store_url: str) -> Setting:
     """Return a setting in which what was not asked for is what the conversation was held with."""
-    if setting.session_id is None or setting.kept is not None or not setting.lasting:
+    if setting.session_id is None or setting.kept is not None:
         return setting
     kept = KeptSettings.load(setting.config.home, store_url, setting.session_id)
     taken: dict[str, Any] = {}
     names: list[str] = []
-    if kept.model and not (setting.model or setting.provider or setting.base_url):
+    if kept.model and setting.lasting and not (setting.model or setting.provider or setting.base_url):
         taken |= {"model": kept.model, "provider": kept.provider or None, "base_url": kept.base_url or None}
         names += ["model", *(["address"] if kept.base_url else [])]
     if kept.engine and not setting.engine:
         taken["kept_engine"] = kept.engine
         names.append("engine")
-    if kept.workspace and setting.workspace is None and Path(kept.workspace).is_dir():
+    if kept.workspace and setting.tools and setting.workspace is None and Path(kept.workspace).is_dir():
         taken["workspace"] = Path(kept.workspace)
         names.append("folder")
     return replace(setting, **taken, kept=tuple(names))
@@ -182,15 +183,14 @@ class OpenedChat:
     def note_settings(self) -> None:
         """Note what the conversation is held with, for the next time."""
         setting, session = self.setting, self.agent.session
+        place = setting.config.home, self.store.url, session.id
+        noted = replace(KeptSettings.load(*place), engine=self.engine_name)
         if setting.lasting:
-            kept = KeptSettings(
-                model=self.route.model,
-                provider=self.route.provider,
-                base_url=self.route.base_url or "",
-                engine=self.engine_name,
-                workspace=str(setting.folder.resolve()),
-            )
-            kept.save(setting.config.home, self.store.url, session.id)
+            route = self.route
+            noted = replace(noted, model=route.model, provider=route.provider, base_url=route.base_url or "")
+        if setting.tools:
+            noted = replace(noted, workspace=str(setting.folder.resolve()))
+        noted.save(*place)
 
     @property
     def engine_name(self) -> str:
@@ -285,6 +285,7 @@ def opened(
         dialect=route.dialect,
         platform="cli",
         on_event=on_event,
+        engine_tools=setting.tools,
     )
     own.acquire(session.id)
     agent = Agent(

@@ -12,6 +12,7 @@ from prompt_toolkit.key_binding import KeyBindings
 from prompt_toolkit.shortcuts import CompleteStyle
 from prompt_toolkit.styles import Style
 
+from leporello.cli.chat.word_wrap import WordWrap
 from leporello.errors import RedactionError
 from leporello.redact import redact
 
@@ -103,6 +104,7 @@ class LineReader:
             complete_style=CompleteStyle.READLINE_LIKE,
             reserve_space_for_menu=0,
             key_bindings=self._keys(),
+            input_processors=[WordWrap(len(MORE))],
             style=_STYLE,
             input=source,
             output=sink,

@@ -101,8 +101,10 @@ def _compress(chat: Chat, focus: str) -> None:
 def _new(chat: Chat, argument: str) -> None:
     """End this conversation and start another."""
     ended = chat.session.id
+    is_stored = chat.session.store.info(ended) is not None
     begun = chat.begin_another()
-    chat.screen.line(f"{ended} has ended (/resume {ended} goes on with it); this is {begun}")
+    left = f"{ended} has ended (/resume {ended} goes on with it)" if is_stored else f"nothing was said in {ended}"
+    chat.screen.line(f"{left}; this is {begun}")
 
 
 @slash("usage")
