@@ -85,8 +85,9 @@ def _text(data: bytes) -> str:
 
 
 def _columns(connection: sqlite3.Connection) -> dict[str, set[str]]:
-    """Return the names of the columns of every table."""
-    tables = [row["name"] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    """Return the names of the columns of every table that SQLite knows by itself, without an extension."""
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL %'"
+    tables = [row["name"] for row in connection.execute(query)]
     found: dict[str, set[str]] = {}
     for table in tables:
         rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))

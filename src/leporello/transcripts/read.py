@@ -64,7 +64,7 @@ def transcript_files(path: str | os.PathLike[str]) -> list[Path]:
 
 def _file(path: Path, on_skip: OnSkip) -> Iterator[Transcript]:
     if database.is_database(path):
-        yield from database.read(path, on_skip)
+        yield from _usable(database.read(path, on_skip), path, on_skip)
         return
     skipped: list[Skipped] = []
 
@@ -121,8 +121,10 @@ def _problem(message: Message) -> str:
         return f"{role!r} is no role"
     try:
         json.dumps(message, allow_nan=False)
-    except (TypeError, ValueError):
+    except ValueError:
         return "it holds a number that is not finite"
+    except TypeError:
+        return "it holds something that is neither text nor JSON"
     except RecursionError:
         return "it is nested too deeply"
     return ""
