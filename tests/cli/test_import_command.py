@@ -159,7 +159,7 @@ def test_parts_and_thinking_come_in_and_a_conversation_can_be_gone_on_with(
 def test_what_was_said_since_is_added(leporello: Leporello, tmp_path: Path, hermes: HermesState) -> None:
     hermes.begin("s1")
     hermes.say(*tool_turns("s1", 3))
-    assert [(one["status"], one["added"]) for one in imported(leporello, tmp_path)] == [("imported", 13)]
+    assert [(one["status"], one["added"]) for one in imported(leporello, tmp_path)] == [("imported", 12)]
     hermes.fold(1, head=3, tail=4)
     hermes.say({"role": "user", "content": "Go on."})
     assert [(one["status"], one["added"]) for one in imported(leporello, tmp_path)] == [("extended", 1)]
