@@ -288,6 +288,13 @@ def test_a_name_is_one_line_and_no_statement(leporello: Leporello, tmp_path: Pat
     assert leporello("verify", "--store", tmp_path / "s.db").out.count("\n") == 1
 
 
+def test_a_store_of_ours_is_known_as_one(leporello: Leporello, tmp_path: Path) -> None:
+    hermes_lcm(tmp_path / "a.db", {"s1": tool_turns("one", 2)})
+    leporello("import", tmp_path / "a.db", "--store", tmp_path / "s.db")
+    done = leporello("import", tmp_path / "s.db", "--store", tmp_path / "t.db")
+    assert (done.code, "this is a store of leporello. Name it with --store" in done.err) == (2, True)
+
+
 def test_a_database_is_read_while_its_program_writes_to_it(leporello: Leporello, tmp_path: Path) -> None:
     hermes_lcm(tmp_path / "a.db", {"s1": tool_turns("one", 2)})
     with closing(sqlite3.connect(tmp_path / "a.db", isolation_level=None)) as db:
