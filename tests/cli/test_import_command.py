@@ -237,10 +237,11 @@ def test_a_database_that_is_none_is_one_line(leporello: Leporello, tmp_path: Pat
 
 ODD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
     "a role that is none": ({"role": "wizard"}, "'wizard' is no role"),
-    "a number that is not finite": ({"tool_calls": '[{"id": "a", "function": {"arguments": NaN}}]'}, "not finite"),
-    "bytes": ({"content": b"\xff\x00"}, "neither text nor JSON"),
+    "a number that is not finite": ({"tool_calls": '[{"id": "a", "function": {"arguments": NaN}}]'}, "nan is not JSON"),
+    "bytes": ({"content": b"\xff\x00"}, "a value of type bytes is not JSON"),
     "a time that is none": ({"timestamp": float("inf")}, ""),
     "a time before all times": ({"timestamp": -(10.0**300)}, ""),
+    "calls too deep": ({"tool_calls": '[{"x": ' + "[" * 300 + "]" * 300 + "}]"}, "nested more than 200 levels deep"),
     "calls that are none": ({"tool_calls": '[1, null, {"function": 3}, {}]'}, ""),
     "JSON without an end": ({"content": '[{"type": "text", "text":' + "[" * 50_000, "tool_calls": "[" * 50_000}, ""),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from dataclasses import replace
@@ -10,8 +9,9 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leporello.errors import TranscriptError
+from leporello.errors import MessageError, TranscriptError
 from leporello.messages import role_of
+from leporello.messages.storable import require_json
 from leporello.messages.types import ROLES
 from leporello.transcripts import chat, chatgpt, claude_code, codex, database, export
 from leporello.transcripts.model import OnSkip, Skipped
@@ -120,13 +120,9 @@ def _problem(message: Message) -> str:
     if role not in ROLES:
         return f"{role!r} is no role"
     try:
-        json.dumps(message, allow_nan=False)
-    except ValueError:
-        return "it holds a number that is not finite"
-    except TypeError:
-        return "it holds something that is neither text nor JSON"
-    except RecursionError:
-        return "it is nested too deeply"
+        require_json(message, "message")
+    except MessageError as error:
+        return error.problem.partition(";")[0].rstrip(".")
     return ""
 
 
