@@ -16,7 +16,7 @@ from tests.fixtures.calls import MOST_GROWTH, calls_made
 
 from leporello.errors import TranscriptError
 from leporello.messages import Message, role_of, text_of, tool_calls_of, violations
-from leporello.messages.storable import MAX_DEPTH
+from leporello.messages.as_json import MAX_DEPTH
 from leporello.session.conversation import checked
 from leporello.store import open_store
 from leporello.transcripts import Skipped, Transcript, read_transcripts, transcript_files

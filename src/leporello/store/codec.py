@@ -17,8 +17,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from leporello.errors import MessageError
-from leporello.messages.pieces import is_large, json_pieces
-from leporello.messages.storable import require_json
+from leporello.messages.as_json import is_large, json_pieces, require_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

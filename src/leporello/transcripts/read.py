@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from leporello.errors import MessageError, TranscriptError
 from leporello.messages import role_of
-from leporello.messages.storable import require_json
+from leporello.messages.as_json import require_json
 from leporello.messages.types import ROLES
 from leporello.transcripts import chat, chatgpt, claude_code, codex, database, export
 from leporello.transcripts.model import OnSkip, Skipped
