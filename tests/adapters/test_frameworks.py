@@ -85,21 +85,27 @@ class Seen:
     read: int
 
 
-@pytest.fixture(scope="module", params=FRAMEWORKS)
-def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Seen:
-    name: str = request.param
+def run(
+    name: str, folder: Path, model: Model, *, turns: int = TURNS, window: int = WINDOW
+) -> tuple[subprocess.CompletedProcess[str], list[ReceivedRequest]]:
+    """Run the program of a framework, against a provider that takes requests of so many tokens."""
     python = environment(name, *FRAMEWORKS[name]) / "bin" / "python"
     program = PROGRAMS / f"{name.replace('-', '_')}_folding.py"
-    folder, model = tmp_path_factory.mktemp(name), Model()
     variables = {
         "PATH": os.environ["PATH"],
         "HOME": str(folder),
         "LEPORELLO_HOME": str(folder / "leporello"),
     } | SETTINGS
-    with ModelServer(then=model, window=WINDOW) as server:
-        arguments: list[str | Path] = [python, program, server.openai_url, folder / "store.db", str(TURNS)]
+    with ModelServer(then=model, window=window) as server:
+        arguments: list[str | Path] = [python, program, server.openai_url, folder / "store.db", str(turns)]
         done = subprocess.run(arguments, env=variables, capture_output=True, text=True, timeout=1_500, check=False)
-        requests = server.requests
+        return done, server.requests
+
+
+@pytest.fixture(scope="module", params=FRAMEWORKS)
+def seen(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Seen:
+    name, model = request.param, Model()
+    done, requests = run(name, tmp_path_factory.mktemp(name), model)
     assert done.returncode == 0, done.stderr[-3_000:]
     return Seen(name=name, told=json.loads(done.stdout.splitlines()[-1]), requests=requests, read=model.read)
 
@@ -128,6 +134,13 @@ def test_the_code_of_the_page_runs_as_printed(needs: str, name: str, tmp_path: P
 def test_every_request_is_valid_and_fits(seen: Seen) -> None:
     assert (seen.read, [one.refused for one in seen.requests if one.refused]) == (TURNS, [])
     assert seen.told["compactions"] >= TURNS // 30
+
+
+@pytest.mark.parametrize("name", FRAMEWORKS)
+def test_a_request_that_does_not_fit_is_seen(name: str, tmp_path: Path) -> None:
+    """The adapter believes in a window four times as large as the provider's."""
+    _, requests = run(name, tmp_path, Model(), turns=TURNS // 5, window=WINDOW // 4)
+    assert [one.refused for one in requests if one.refused] != []
 
 
 def test_the_frameworks_own_history_stays_whole(seen: Seen) -> None:

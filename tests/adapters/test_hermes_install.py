@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from typing import TYPE_CHECKING
 
 import pytest
@@ -39,7 +40,10 @@ def home_with(tmp_path: Path, config: str | None) -> Path:
 
 
 def listing(home: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(home)): file.read_bytes() for file in sorted(home.rglob("*")) if file.is_file()}
+    """Return the files of a home with what is in them, and its folders."""
+    return {
+        str(file.relative_to(home)): file.read_bytes() if file.is_file() else b"" for file in sorted(home.rglob("*"))
+    }
 
 
 def values(home: Path) -> dict[str, object]:
@@ -73,7 +77,7 @@ def test_exactly_what_was_shown_is_written(leporello: Leporello, tmp_path: Path)
     home = home_with(tmp_path, CONFIGS["other plugins"])
     shown = leporello("hermes", "install", "--home", home).out
     assert leporello("hermes", "install", "--home", home, "--yes").code == 0
-    written = set(listing(home)) - {"config.yaml"}
+    written = set(listing(home)) - {"config.yaml", "plugins", "plugins/leporello"}
     assert written == {line.split()[1] for line in shown.splitlines() if line.startswith("  write")}
     assert "# search" in (home / "config.yaml").read_text("utf-8") or "enabled: [web, files, leporello]" in (
         home / "config.yaml"
@@ -111,7 +115,8 @@ def test_what_the_user_did_since_then_stays(leporello: Leporello, tmp_path: Path
     done = leporello("hermes", "uninstall", "--home", home, "--yes")
     assert "leporello.db stays" in done.out
     assert values(home) == {"plugins": {"enabled": ["web"]}, "context": {"engine": "compressor"}, "mine": 1}
-    assert set(listing(home)) == {"config.yaml", "leporello.db", "plugins/leporello/notes.txt"}
+    kept = {"config.yaml", "leporello.db", "plugins", "plugins/leporello", "plugins/leporello/notes.txt"}
+    assert set(listing(home)) == kept
 
 
 def test_a_plugin_of_a_third_party_is_not_touched(leporello: Leporello, tmp_path: Path) -> None:
@@ -133,6 +138,35 @@ def test_a_home_that_is_not_there_or_cannot_be_read_is_told(leporello: Leporello
     done = leporello("hermes", "install", "--home", home, "--yes")
     assert (done.code, listing(home)) == (2, before)
     assert "Traceback" not in done.err
+
+
+NOT_CHOSEN = {
+    "context:\n  engine: a\ncontext:\n  engine: b\n": "given twice",
+    "context:\n  engine: a\n  engine: b\n": "given twice",
+    "plugins: {enabled: [web]}\nplugins: {enabled: [files]}\n": "given twice",
+    "plugins:\n  disabled: [web, leporello]\n": "Take it out first",
+    "plugins:\n  enabled: web\n": "not a list",
+}
+
+
+@pytest.mark.parametrize("config", NOT_CHOSEN)
+def test_it_is_not_said_to_be_installed_where_hermes_agent_would_not_take_it(
+    leporello: Leporello, tmp_path: Path, config: str
+) -> None:
+    home = home_with(tmp_path, config)
+    before = listing(home)
+    done = leporello("hermes", "install", "--home", home, "--yes")
+    assert (done.code, NOT_CHOSEN[config] in done.err, listing(home)) == (2, True, before)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root writes files of others")
+def test_the_owner_of_the_configuration_stays_it(leporello: Leporello, tmp_path: Path) -> None:
+    config = home_with(tmp_path, "model: {default: x}\n") / "config.yaml"
+    os.chown(config, 12_345, 12_346)
+    config.chmod(0o640)
+    assert leporello("hermes", "install", "--home", config.parent, "--yes").code == 0
+    now = config.stat()
+    assert (now.st_uid, now.st_gid, now.st_mode & 0o777) == (12_345, 12_346, 0o640)
 
 
 def test_one_is_warned_where_hermes_agent_is_not(leporello: Leporello, tmp_path: Path) -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
+import warnings
 from typing import TYPE_CHECKING
 
 import pytest
 from click.testing import CliRunner
 
+from leporello.cli import main
 from leporello.cli.grep import command as grep
+from leporello.errors import PluginWarning
 from leporello.store import open_store
 
 if TYPE_CHECKING:
@@ -120,3 +124,16 @@ def test_a_store_that_can_be_is_written_and_not_made(leporello: Leporello, tmp_p
     assert (ran.code, ran.err) == (0, "")
     assert str(database) in file.read_text()
     assert not database.parent.exists()
+
+
+def test_a_warning_is_one_line_without_a_place_in_our_sources(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def commands(**_: str) -> None:
+        warnings.warn("plugin 'p1' has no engine", PluginWarning, stacklevel=1)
+
+    monkeypatch.setattr(sys.modules["leporello.cli.main"], "commands", commands)
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        main()
+    assert capsys.readouterr().err == "leporello: plugin 'p1' has no engine\n"

@@ -159,7 +159,7 @@ def test_parts_and_thinking_come_in_and_a_conversation_can_be_gone_on_with(
 def test_what_was_said_since_is_added(leporello: Leporello, tmp_path: Path, hermes: HermesState) -> None:
     hermes.begin("s1")
     hermes.say(*tool_turns("s1", 3))
-    assert [(one["status"], one["added"]) for one in imported(leporello, tmp_path)] == [("imported", 13)]
+    assert [(one["status"], one["added"]) for one in imported(leporello, tmp_path)] == [("imported", 12)]
     hermes.fold(1, head=3, tail=4)
     hermes.say({"role": "user", "content": "Go on."})
     assert [(one["status"], one["added"]) for one in imported(leporello, tmp_path)] == [("extended", 1)]
@@ -233,6 +233,67 @@ def test_a_database_that_is_none_is_one_line(leporello: Leporello, tmp_path: Pat
     (tmp_path / "cut.db").write_bytes(b"SQLite format 3\x00" + b"\x00" * 50)
     done = leporello("import", tmp_path / "cut.db", "--store", tmp_path / "s.db")
     assert (done.code, done.err.count("\n"), "cannot be read" in done.err) == (2, 1, True)
+
+
+ODD_ROWS: dict[str, tuple[dict[str, Any], str]] = {
+    "a role that is none": ({"role": "wizard"}, "'wizard' is no role"),
+    "a number that is not finite": ({"tool_calls": '[{"id": "a", "function": {"arguments": NaN}}]'}, "nan is not JSON"),
+    "bytes": ({"content": b"\xff\x00"}, "a value of type bytes is not JSON"),
+    "a time that is none": ({"timestamp": float("inf")}, ""),
+    "a time before all times": ({"timestamp": -(10.0**300)}, ""),
+    "calls too deep": ({"tool_calls": '[{"x": ' + "[" * 300 + "]" * 300 + "}]"}, "nested more than 200 levels deep"),
+    "calls that are none": ({"tool_calls": '[1, null, {"function": 3}, {}]'}, ""),
+    "JSON without an end": ({"content": '[{"type": "text", "text":' + "[" * 50_000, "tool_calls": "[" * 50_000}, ""),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ODD_ROWS)
+@pytest.mark.parametrize("program", ["hermes", "hermes-lcm"])
+def test_an_odd_row_costs_itself_only(leporello: Leporello, tmp_path: Path, program: str, name: str) -> None:
+    fields, told = ODD_ROWS[name]
+    row = {"session_id": "s1", "role": "assistant", "content": "Hm.", "timestamp": START + 50, **fields}
+    path = tmp_path / "their.db"
+    if program == "hermes-lcm":
+        hermes_lcm(path, {"s1": tool_turns("one", 2)})
+    else:
+        state = HermesState(path)
+        state.begin("s1")
+        state.say(*tool_turns("one", 2))
+        state.close()
+    with closing(sqlite3.connect(path)) as db, db:
+        marks = ", ".join("?" * len(row))
+        db.execute(f"INSERT INTO messages ({', '.join(row)}) VALUES ({marks})", [*row.values()])  # noqa: S608
+    done = leporello("import", path, "--store", tmp_path / "s.db")
+    assert (done.code, told in done.err) == (0, True), done.err
+    assert stored(tmp_path / "s.db", "s1")[:8] == tool_turns("one", 2)
+    assert len(stored(tmp_path / "s.db", "s1")) == (8 if told else 9)
+    assert leporello("verify", "--store", tmp_path / "s.db").code == 0
+
+
+def test_a_table_of_an_extension_that_is_not_here_is_not_looked_at(leporello: Leporello, tmp_path: Path) -> None:
+    hermes_lcm(tmp_path / "a.db", {"s1": tool_turns("one", 2)})
+    with closing(sqlite3.connect(tmp_path / "a.db")) as db, db:
+        db.execute("CREATE VIRTUAL TABLE vectors USING fts5(x)")
+        db.execute("PRAGMA writable_schema = ON")
+        db.execute("UPDATE sqlite_master SET sql = 'CREATE VIRTUAL TABLE vectors USING vec0(x)' WHERE name = 'vectors'")
+    assert leporello("import", tmp_path / "a.db", "--store", tmp_path / "s.db").out == "imported s1: 8 messages\n"
+
+
+def test_a_name_is_one_line_and_no_statement(leporello: Leporello, tmp_path: Path) -> None:
+    name = "x'; DROP TABLE messages; --\nimported s2: 9 messages"
+    hermes_lcm(tmp_path / "a.db", {name: tool_turns("one", 2)})
+    done = leporello("import", tmp_path / "a.db", "--store", tmp_path / "s.db")
+    assert (done.code, done.out.count("\n")) == (0, 1)
+    assert stored(tmp_path / "s.db", name) == tool_turns("one", 2)
+    assert leporello("verify", "--store", tmp_path / "s.db").out.count("\n") == 1
+
+
+def test_a_store_of_ours_is_known_as_one(leporello: Leporello, tmp_path: Path) -> None:
+    hermes_lcm(tmp_path / "a.db", {"s1": tool_turns("one", 2)})
+    leporello("import", tmp_path / "a.db", "--store", tmp_path / "s.db")
+    done = leporello("import", tmp_path / "s.db", "--store", tmp_path / "t.db")
+    assert (done.code, "this is a store of leporello. Name it with --store" in done.err) == (2, True)
 
 
 def test_a_database_is_read_while_its_program_writes_to_it(leporello: Leporello, tmp_path: Path) -> None:

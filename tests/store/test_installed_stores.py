@@ -61,6 +61,7 @@ def test_our_own_schemes_are_not_taken_over(site: Path, tmp_path: Path) -> None:
     ("code", "told"),
     [
         ("import nothing_like_this\n", "the package harbour-vault cannot open it: ModuleNotFoundError"),
+        ("import sys\nsys.exit(7)\n", "the package harbour-vault cannot open it: SystemExit: 7"),
         ("def open_vault(address, *, clock):\n    raise OSError(address)\n", "cannot open it: OSError"),
         ("def open_vault(address, *, clock):\n    return object()\n", "is no store: it lacks acquire, add_artifacts"),
     ],

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from leporello.errors import MessageError
+from leporello.messages.as_json import MAX_DEPTH
 from leporello.store import open_store
-from leporello.store.codec import LONG, MAX_DEPTH, decode, encode, is_canonical, next_chain, verbatim
+from leporello.store.codec import LONG, decode, encode, is_canonical, next_chain, verbatim
 from leporello.testing.strategies import json_values
 
 TEXTS = st.text(st.characters(codec=None), max_size=20)  # lone surrogates and NUL too

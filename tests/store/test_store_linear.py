@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leporello.messages import fingerprint, repair
-from leporello.messages.pieces import LONG, is_large, json_pieces
+from leporello.messages.as_json import LONG, is_large, json_pieces
 from leporello.store import open_store
 from leporello.store.codec import encode, verbatim
 from leporello.store.relational.history import StoredHistory

@@ -16,6 +16,7 @@ from tests.fixtures.calls import MOST_GROWTH, calls_made
 
 from leporello.errors import TranscriptError
 from leporello.messages import Message, role_of, text_of, tool_calls_of, violations
+from leporello.messages.as_json import MAX_DEPTH
 from leporello.session.conversation import checked
 from leporello.store import open_store
 from leporello.transcripts import Skipped, Transcript, read_transcripts, transcript_files
@@ -533,19 +534,20 @@ def test_messages_that_no_host_takes_are_left_out_and_told(tmp_path: Path) -> No
     assert found.messages == OPENAI
     assert [skip.reason for skip in skipped] == [
         "1 message of port: 'narrator' is no role",
-        "1 message of port: it holds a number that is not finite",
+        "1 message of port: inf is not JSON",
     ]
 
 
+@pytest.mark.parametrize("depth", [MAX_DEPTH, 3_000, 50_000])
 @pytest.mark.parametrize("name", ["deep.json", "deep.jsonl"])
-def test_a_message_that_is_nested_too_deeply_is_left_out_and_told(tmp_path: Path, name: str) -> None:
+def test_a_message_that_is_nested_too_deeply_is_left_out_and_told(tmp_path: Path, name: str, depth: int) -> None:
     file, odd = tmp_path / name, {"role": "user", "content": "x", "extra": "DEEP"}
     written = json.dumps({"id": "port", "messages": [*OPENAI[:2], odd, *OPENAI[2:]]})
-    file.write_text(written.replace('"DEEP"', "[" * 3_000 + "]" * 3_000), "utf-8")
+    file.write_text(written.replace('"DEEP"', "[" * depth + "]" * depth), "utf-8")
     skipped: list[Skipped] = []
     (found,) = read_transcripts(file, on_skip=skipped.append)
     assert found.messages == OPENAI
-    assert [skip.reason for skip in skipped] == ["1 message of port: it is nested too deeply"]
+    assert [skip.reason for skip in skipped] == ["1 message of port: nested more than 200 levels deep"]
 
 
 def test_calls_of_functions_are_calls_of_tools(tmp_path: Path) -> None:

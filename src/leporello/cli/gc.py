@@ -13,7 +13,7 @@ import click
 from leporello.cli.format import counted, print_json, waiting, watched
 from leporello.cli.private_file import new_private_file
 from leporello.cli.store_options import age, json_option, opened, owner_option, store_option
-from leporello.messages.visible import visible
+from leporello.messages.visible import one_line
 
 if TYPE_CHECKING:
     from leporello.store import Deletion, MaintenanceStore, PurgeStatus
@@ -117,7 +117,7 @@ def _export(store: MaintenanceStore, planned: list[Deletion], bundle: Path) -> N
 def _print(planned: list[Deletion], exported: str | None, *, done: bool, purged: bool) -> None:
     for one in planned:
         what = "the whole conversation" if one.whole else f"seq {one.first_seq} to {one.last_seq}"
-        click.echo(f"  {visible(one.conversation)}: {what}, {counted(one.messages, 'message')}")
+        click.echo(f"  {one_line(one.conversation)}: {what}, {counted(one.messages, 'message')}")
     total = counted(sum(one.messages for one in planned), "message")
     if not planned:
         click.echo("nothing is that old")

@@ -14,7 +14,7 @@ import regex as regex_
 from leporello.cli.format import echo, fitted, on_one_line, print_json
 from leporello.cli.store_options import again, conversation, json_option, opened, owner_option, seconds_of, store_option
 from leporello.cli.stores import ask
-from leporello.messages.visible import visible
+from leporello.messages.visible import one_line, visible
 from leporello.view.text import marked
 
 if TYPE_CHECKING:
@@ -116,7 +116,7 @@ def _print(answer: dict[str, Any], query: str, *, is_pattern: bool) -> None:
         where = f"in {hit['node']}" if hit["node"] else "not folded"
         who = " ".join(filter(None, (hit["role"], hit["name"])))
         head = f"{click.style(hit['id'], bold=True)}  {where}  {visible(who)}  {hit['time']}"
-        click.echo(f"{head}  {click.style(visible(hit['conversation'] or ''), dim=True)}")
+        click.echo(f"{head}  {click.style(one_line(hit['conversation'] or ''), dim=True)}")
         for line in fitted(f"    {on_one_line(hit['snippet'], _SNIPPET)}"):
             click.echo(f"    {_highlighted(line[4:], query, is_pattern=is_pattern)}")
     if answer.get("note"):

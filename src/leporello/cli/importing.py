@@ -66,7 +66,7 @@ def add(store: Store, named: Named, messages: Sequence[Message], on_added: Calla
     if info is None or not (info.messages or info.superseded):
         store.ensure(named.key, owner=named.owner, title=named.title, meta=named.meta)
         _append(store, named, messages, None, on_added)
-        return "imported", len(messages)
+        return "imported", len(messages) - leading_systems(messages)
     front = leading_systems(messages)
     said = messages[front:]
     branch, common = max(

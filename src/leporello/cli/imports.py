@@ -156,13 +156,13 @@ def _progress() -> Iterator[Callable[[int], None]]:
 
 
 def _print(done: list[Imported], skipped: list[Skipped]) -> None:
-    from leporello.messages.visible import visible
+    from leporello.messages.visible import one_line
 
     for one in done:
         words = {"messages": counted(one.messages, "message"), "added": f"{one.added:,}", "reason": one.reason}
-        click.echo(_SAID[one.status].format(id=visible(one.id), **words))
+        click.echo(_SAID[one.status].format(id=one_line(one.id), **words))
     for skip in skipped[:_SHOWN] if done else ():  # else the error says why
-        click.echo(f"skipped: {visible(str(skip))}", err=True)
+        click.echo(f"skipped: {one_line(str(skip))}", err=True)
     if done and len(skipped) > _SHOWN:
         click.echo(f"skipped: {len(skipped) - _SHOWN:,} more; --json names all", err=True)
     left_out: Counter[str] = Counter()

@@ -11,12 +11,17 @@ import io
 import shutil
 import sys
 import textwrap
+import warnings
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import click
 
 import leporello
-from leporello.errors import LeporelloError
+from leporello.errors import LeporelloError, LeporelloWarning
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 # name -> what it does, for `--help` without importing the command's file
 COMMANDS = {
@@ -95,10 +100,24 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a locale without "→" gets "?"
     try:
-        commands(prog_name="leporello")
+        with warnings.catch_warnings():
+            warnings.showwarning = _showing(warnings.showwarning)
+            commands(prog_name="leporello")
     except LeporelloError as error:
         click.echo(_wrapped(f"leporello: {error}"), err=True)
         sys.exit(2)
+
+
+def _showing(usual: Callable[..., None]) -> Callable[..., None]:
+    """Return what shows a warning: ours in one line, without a place in our sources, and others as usual."""
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, LeporelloWarning):
+            click.echo(_wrapped(f"leporello: {message}"), err=True)
+        else:
+            usual(message, category, *where, **more)
+
+    return show
 
 
 def _wrapped(text: str) -> str:

@@ -30,7 +30,7 @@ from leporello.cli.private_file import new_private_file
 from leporello.cli.store_options import again, conversation, json_option, opened, owner_option, store_option
 from leporello.config.home import home_folder
 from leporello.lcm.dag import flat_text
-from leporello.messages.visible import visible
+from leporello.messages.visible import one_line, visible
 from leporello.session.accounts import Spent, totals
 from leporello.session.resumption import stored_size
 from leporello.session.saved_branch import load
@@ -197,10 +197,10 @@ def delete(key: str, yes: bool, address: str | None, owner: str | None, as_json:
     if as_json:
         print_json({"deleted": yes, **asdict(gone)})
     elif yes:
-        click.echo(f"deleted {visible(info.key)}: {counted(gone.messages, 'message')}; {PURGE_LATER}")
+        click.echo(f"deleted {one_line(info.key)}: {counted(gone.messages, 'message')}; {PURGE_LATER}")
     else:
         click.echo(
-            f"would delete {visible(info.key)}: {counted(gone.messages, 'message')}, "
+            f"would delete {one_line(info.key)}: {counted(gone.messages, 'message')}, "
             f"{counted(info.nodes, 'summary node')}; nothing was changed. To do it: {again('--yes')}"
         )
 
@@ -283,5 +283,5 @@ def _print_list(infos: list[ConversationInfo]) -> None:
         cells += [f"{info.messages:,}", f"{info.nodes:,}"]
         cells += [f"{info.branches:,}"] if forked else []
         cells += [moment(info.updated), "ended" if info.ended else ""]
-        table.add_row(*(Text(visible(cell)) for cell in cells))
+        table.add_row(*(Text(one_line(cell)) for cell in cells))
     Console(width=None if sys.stdout.isatty() else 160).print(table)

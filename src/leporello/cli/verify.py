@@ -13,7 +13,7 @@ from leporello.cli.format import counted, echo, print_json, waiting, watched
 from leporello.cli.store_options import conversation, json_option, opened, owner_option, store_option
 from leporello.errors import StoreError
 from leporello.lcm import Finding, verify
-from leporello.messages.visible import visible
+from leporello.messages.visible import one_line
 
 if TYPE_CHECKING:
     from leporello.store import ConversationInfo, Store
@@ -119,17 +119,17 @@ def _chain(store: Store, info: ConversationInfo) -> list[Finding]:
 
 def _print(url: str, trouble: list[Finding], verdicts: list[VerifyResult]) -> None:
     if trouble:
-        click.echo(f"✗ {visible(url)}: {counted(len(trouble), 'problem')}")
+        click.echo(f"✗ {one_line(url)}: {counted(len(trouble), 'problem')}")
         _print_findings(trouble)
     for one in verdicts:
         sign = "✗" if one.findings else "✓"
         outcome = counted(len(one.findings), "problem") if one.findings else "nothing is lost"
         held = f"{counted(one.messages, 'message')}{_apart(one)}, {counted(one.nodes, 'node')}"
         name = f"{one.conversation} ({one.owner})" if one.owner else one.conversation
-        echo(f"{sign} {visible(name)}: {held}: {outcome}")
+        echo(f"{sign} {one_line(name)}: {held}: {outcome}")
         _print_findings(one.findings)
     if not trouble and not verdicts:
-        click.echo(f"✓ {visible(url)}: no conversations")
+        click.echo(f"✓ {one_line(url)}: no conversations")
 
 
 def _apart(one: VerifyResult) -> str:
@@ -140,6 +140,6 @@ def _apart(one: VerifyResult) -> str:
 
 def _print_findings(findings: list[Finding]) -> None:
     for finding in findings[:MOST_SHOWN]:
-        echo(f"    {visible(finding.where)}: {visible(finding.problem)}")
+        echo(f"    {one_line(finding.where)}: {one_line(finding.problem)}")
     if len(findings) > MOST_SHOWN:
         click.echo(f"    … and {len(findings) - MOST_SHOWN:,} more; --json names them all")

@@ -170,14 +170,14 @@ def _raise_problems(text: str, file: Path, key: str) -> None:
 
 
 def write_atomically(file: Path, text: str) -> None:
-    """Replace a file in one step, following a symbolic link and keeping its mode; on a failure it stays as it was."""
+    """Replace a file in one step, following a symbolic link, with its mode and owner; on a failure it stays."""
     target = Path(os.path.realpath(file))
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        mode = target.stat().st_mode & 0o7777 if target.exists() else 0o600
+        old = target.stat() if target.exists() else None
         descriptor, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".tmp")
         try:
-            _write_and_sync(descriptor, text, mode)
+            _write_and_sync(descriptor, text, old)
             os.replace(temporary, target)  # noqa: PTH105 - the counterpart of mkstemp
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
@@ -188,9 +188,12 @@ def write_atomically(file: Path, text: str) -> None:
         raise ConfigError(f"the file cannot be written: {reason}.", file=file, hint="It is unchanged.") from error
 
 
-def _write_and_sync(descriptor: int, text: str, mode: int) -> None:
+def _write_and_sync(descriptor: int, text: str, old: os.stat_result | None) -> None:
     with os.fdopen(descriptor, "wb") as stream:
-        os.fchmod(descriptor, mode)
+        if old is not None and (old.st_uid, old.st_gid) != (os.geteuid(), os.getegid()):
+            with contextlib.suppress(PermissionError):  # only root can leave a file to its owner
+                os.fchown(descriptor, old.st_uid, old.st_gid)
+        os.fchmod(descriptor, 0o600 if old is None else old.st_mode & 0o7777)
         stream.write(text.encode())
         stream.flush()
         os.fsync(descriptor)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 from leporello.gateway.decompression import decompressed, is_compressed
 from leporello.gateway.errors import Refused
 from leporello.gateway.sliced_json import SlicedDecoder
+from leporello.messages.as_json import json_pieces
 from leporello.messages.listed_message import raw_calls
-from leporello.messages.pieces import json_pieces
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,7 +6,7 @@ import json
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from leporello.messages.pieces import is_large, json_pieces
+from leporello.messages.as_json import is_large, json_pieces
 from leporello.messages.values import cleaned, is_private
 
 if TYPE_CHECKING:

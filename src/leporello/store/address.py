@@ -76,7 +76,7 @@ def _of_package(point: EntryPoint, where: str, clock: Callable[[], float]) -> St
         store: Any = point.load()(where, clock=clock)
     except StoreError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise StoreError(
             f"the package {package} cannot open it: {type(error).__name__}: {redact(str(error))}",
             place=_without_secrets(where),

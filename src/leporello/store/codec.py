@@ -13,12 +13,11 @@ import json
 import re
 import zlib
 from hashlib import blake2b
-from math import isfinite
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from leporello.errors import MessageError
-from leporello.messages.pieces import is_large, json_pieces
+from leporello.messages.as_json import is_large, json_pieces, require_json
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -26,8 +25,6 @@ if TYPE_CHECKING:
     from leporello.messages import Message
 
 LONG: Final = 2_048  # characters; shorter strings stay in the body
-MAX_DEPTH: Final = 200
-MAX_BITS: Final = 14_000  # Python reads and writes integers of at most 4,300 digits
 HASH_SIZE: Final = 16
 
 _ENCODER = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), allow_nan=False, check_circular=False)
@@ -54,8 +51,7 @@ def verbatim(message: Any, path: str = "message") -> bytes:
     """Return a message as JSON bytes; a value that is not JSON is refused with its path."""
     if not isinstance(message, dict):
         raise MessageError(f"a message is a dict, not {type(message).__name__}.", path=path)
-    if not _is_json(message, 0):
-        _refuse(message, path)
+    require_json(message, path)
     if is_large(message):
         return b"".join(piece.encode("ascii") for piece in json_pieces(message, ensure_ascii=True))
     return _ENCODER.encode(message).encode("ascii")
@@ -165,50 +161,3 @@ def _replaced(value: Any, place: Path, text: str) -> Any:
     copy: Any = dict(value) if isinstance(value, dict) else list(value)
     copy[place[0]] = _replaced(value[place[0]], place[1:], text)
     return copy
-
-
-def _is_json(value: Any, depth: int) -> bool:
-    """Tell, fast, whether a container comes back from JSON with equal values."""
-    if depth >= MAX_DEPTH:
-        return False
-    if isinstance(value, dict):
-        for key in value:
-            if not isinstance(key, str):
-                return False
-        value = value.values()
-    for item in value:
-        if isinstance(item, str):
-            continue
-        if not (_is_json(item, depth + 1) if isinstance(item, (dict, list)) else _is_scalar(item)):
-            return False
-    return True
-
-
-def _is_scalar(value: Any) -> bool:
-    if isinstance(value, float):
-        return isfinite(value)
-    return value is None or (isinstance(value, int) and value.bit_length() <= MAX_BITS)
-
-
-def _refuse(value: Any, path: str, depth: int = 0) -> None:
-    """Raise for the first value that is not JSON."""
-    if depth >= MAX_DEPTH:
-        raise MessageError(f"nested more than {MAX_DEPTH} levels deep.", path=path[:200])
-    if isinstance(value, dict):
-        for key, item in value.items():
-            if not isinstance(key, str):
-                raise MessageError(f"the key {key!r} is not text; JSON objects have no other keys.", path=path)
-            _refuse(item, f"{path}.{key}", depth + 1)
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            _refuse(item, f"{path}[{index}]", depth + 1)
-    elif not isinstance(value, str) and not _is_scalar(value):
-        raise MessageError(f"{_shown(value)} is not JSON; pass text, a number, a list or a dict.", path=path)
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, int):
-        return "an integer of more than 4,200 digits"
-    return f"a value of type {type(value).__name__}"

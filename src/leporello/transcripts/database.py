@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 MAGIC = b"SQLite format 3\x00"
 _FORMATS = (hermes_state, hermes_lcm, lossless_claw)
 _IN_USE = (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+_OWN = {"branches", "windows", "known"}
 _EXPECTED = "Known are state.db of Hermes Agent, and the databases of hermes-lcm and lossless-claw."
 
 
@@ -38,6 +39,9 @@ def read(path: Path, on_skip: OnSkip) -> Iterator[Transcript]:
         with closing(_opened(path, on_skip)) as connection:
             columns = _columns(connection)
             reader = next((each for each in _FORMATS if each.knows(columns)), None)
+            if columns.keys() >= _OWN:
+                hint = "Name it with --store, or take conversations out of it: leporello sessions export ID --bundle"
+                raise TranscriptError("this is a store of leporello.", file=path, hint=hint)
             if reader is None:
                 raise TranscriptError("no known tables are in this database.", file=path, hint=_EXPECTED)
             yield from reader.read(connection, columns, path, on_skip)
@@ -50,7 +54,8 @@ def _opened(path: Path, on_skip: OnSkip) -> sqlite3.Connection:
 
     One that its program is writing to at this moment is not read at all: half of what it writes could be there.
     """
-    address = f"file:{quote(str(path.resolve()))}?mode=ro"
+    path = path.resolve()
+    address = f"file:{quote(str(path))}?mode=ro"
     try:
         return _began(address)
     except sqlite3.OperationalError as error:
@@ -85,8 +90,9 @@ def _text(data: bytes) -> str:
 
 
 def _columns(connection: sqlite3.Connection) -> dict[str, set[str]]:
-    """Return the names of the columns of every table."""
-    tables = [row["name"] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    """Return the names of the columns of every table that SQLite knows by itself, without an extension."""
+    query = "SELECT name FROM sqlite_master WHERE type = 'table' AND sql NOT LIKE 'CREATE VIRTUAL %'"
+    tables = [row["name"] for row in connection.execute(query)]
     found: dict[str, set[str]] = {}
     for table in tables:
         rows = connection.execute("SELECT name FROM pragma_table_info(?)", (table,))

@@ -68,7 +68,7 @@ def seconds(time: Any) -> float | None:
     if isinstance(time, bool):
         return None
     if isinstance(time, (int, float)):
-        return time / 1_000 if time > _MILLISECONDS else float(time)
+        return (time / 1_000 if time > _MILLISECONDS else float(time)) if abs(time) < _NO_TIME else None
     if not isinstance(time, str):
         return None
     try:
@@ -79,6 +79,7 @@ def seconds(time: Any) -> float | None:
 
 
 _MILLISECONDS = 100_000_000_000  # as seconds, a year after 5000
+_NO_TIME = 1_000 * _MILLISECONDS
 
 
 def as_text(value: Any) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import Counter
 from dataclasses import replace
@@ -10,8 +9,9 @@ from itertools import accumulate, chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from leporello.errors import TranscriptError
+from leporello.errors import MessageError, TranscriptError
 from leporello.messages import role_of
+from leporello.messages.as_json import require_json
 from leporello.messages.types import ROLES
 from leporello.transcripts import chat, chatgpt, claude_code, codex, database, export
 from leporello.transcripts.model import OnSkip, Skipped
@@ -64,7 +64,7 @@ def transcript_files(path: str | os.PathLike[str]) -> list[Path]:
 
 def _file(path: Path, on_skip: OnSkip) -> Iterator[Transcript]:
     if database.is_database(path):
-        yield from database.read(path, on_skip)
+        yield from _usable(database.read(path, on_skip), path, on_skip)
         return
     skipped: list[Skipped] = []
 
@@ -121,11 +121,9 @@ def _problem(message: Message) -> str:
     if role not in ROLES:
         return f"{role!r} is no role"
     try:
-        json.dumps(message, allow_nan=False)
-    except (TypeError, ValueError):
-        return "it holds a number that is not finite"
-    except RecursionError:
-        return "it is nested too deeply"
+        require_json(message, "message")
+    except MessageError as error:
+        return error.problem.partition(";")[0].rstrip(".")
     return ""
 
 

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 ENGINE_KEY: Final = "context.engine"
 ENABLED_KEY: Final = "plugins.enabled"
+DISABLED_KEY: Final = "plugins.disabled"
 _NOTE: Final = "installed.json"
 _BACK: Final = ("set    config.yaml: as it was before",)
 _TEMPLATES: Final = {"plugin.yaml": "plugin.yaml.txt", "__init__.py": "plugin.py.txt"}
@@ -41,12 +42,14 @@ class HomeChanges:
     lines     what it comes to, for people
     write     the files to write, with their texts
     remove    the files to remove
+    made      folders that were made for them
     """
 
     home: Path
     lines: tuple[str, ...]
     write: dict[Path, str] = field(default_factory=dict)
     remove: tuple[Path, ...] = ()
+    made: tuple[Path, ...] = ()
 
     def carry_out(self) -> None:
         """Do it; config.yaml comes last, so that nothing is chosen before it is there."""
@@ -57,19 +60,21 @@ class HomeChanges:
         folder = plugin_folder(self.home)
         if self.remove and folder.is_dir():
             shutil.rmtree(folder / "__pycache__", ignore_errors=True)
-            if not any(folder.iterdir()):
-                folder.rmdir()
+            for emptied in (folder, *self.made):
+                if not any(emptied.iterdir()):
+                    emptied.rmdir()
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Note:
-    """What was before: both keys, whether config.yaml was there, and its lines for a text of the hash `after`."""
+    """What was before: the keys, whether config.yaml and `plugins` existed, its lines for a text of hash `after`."""
 
     engine: Any
     enabled: list[Any] | None
     existed: bool
     after: str
     lines: list[Any]
+    plugins_existed: bool = True
 
 
 def hermes_home(named: Path | None = None) -> Path:
@@ -97,6 +102,9 @@ def plan_install(home: Path, engine: EngineName) -> HomeChanges:
     enabled = _value(text, config, ENABLED_KEY)
     if enabled is not None and not isinstance(enabled, list):
         raise ConfigError("this is not a list.", file=config, key=ENABLED_KEY)
+    disabled = _value(text, config, DISABLED_KEY)
+    if isinstance(disabled, list) and NAME in disabled:
+        raise ConfigError(f"{NAME} is in this list.", file=config, key=DISABLED_KEY, hint="Take it out first.")
     lines = [f"write  {file.relative_to(home)}" for file in (*texts, folder / _NOTE)]
     changed = text
     if before != NAME:
@@ -106,7 +114,13 @@ def plan_install(home: Path, engine: EngineName) -> HomeChanges:
         changed = with_key(changed, config, ENABLED_KEY, [*(enabled or []), NAME])
         lines.append(f"set    config.yaml: {ENABLED_KEY}: + {NAME}")
     if note is None:
-        note = _Note(engine=before, enabled=enabled, existed=config.exists(), **_undo(text, changed))
+        note = _Note(
+            engine=before,
+            enabled=enabled,
+            existed=config.exists(),
+            plugins_existed=folder.parent.exists(),
+            **_undo(text, changed),
+        )
     elif changed != text:
         note = replace(note, after="", lines=[])
     texts[folder / _NOTE] = json.dumps(asdict(note), indent=2) + "\n"
@@ -129,11 +143,11 @@ def plan_uninstall(home: Path) -> HomeChanges:
     lines += told
     if (home / STORE).exists():
         lines.append(f"{STORE} stays: `leporello sessions list --store {home / STORE}` shows what is in it.")
+    write = {config: changed} if changed != text else {}
     if not changed and not note.existed and config.exists():
-        return HomeChanges(home=home, lines=tuple(lines), remove=(*removed, config))
-    return HomeChanges(
-        home=home, lines=tuple(lines), write={config: changed} if changed != text else {}, remove=removed
-    )
+        write, removed = {}, (*removed, config)
+    made = () if note.plugins_existed else (folder.parent,)
+    return HomeChanges(home=home, lines=tuple(lines), write=write, remove=removed, made=made)
 
 
 def _keys_set_back(text: str, config: Path, note: _Note) -> tuple[str, list[str]]:
@@ -199,7 +213,12 @@ def _read(config: Path) -> str:
 
 
 def _value(text: str, file: Path, key: str) -> Any:
-    value: Any = parse(text, file=file).values
+    """Return the value of a key; one that is given twice is an error, as Hermes Agent takes the other one."""
+    source = parse(text, file=file)
+    for problem in source.problems:
+        if problem.key and f"{key}.".startswith(f"{problem.key}."):
+            raise problem
+    value: Any = source.values
     for name in key.split("."):
         value = value.get(name) if isinstance(value, dict) else None
     return value
