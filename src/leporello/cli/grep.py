@@ -115,7 +115,7 @@ def _print(answer: dict[str, Any], query: str, *, is_pattern: bool) -> None:
     for hit in answer["results"]:
         where = f"in {hit['node']}" if hit["node"] else "not folded"
         who = " ".join(filter(None, (hit["role"], hit["name"])))
-        head = f"{click.style(hit['id'], bold=True)}  {where}  {visible(who)}  {hit['time']}"
+        head = f"{click.style(hit['id'], bold=True)}  {where}  {one_line(who)}  {hit['time']}"
         click.echo(f"{head}  {click.style(one_line(hit['conversation'] or ''), dim=True)}")
         for line in fitted(f"    {on_one_line(hit['snippet'], _SNIPPET)}"):
             click.echo(f"    {_highlighted(line[4:], query, is_pattern=is_pattern)}")
