@@ -9,13 +9,14 @@ import pytest
 from tests.gateway.serving import Bench, served
 
 from leporello.errors import StoreError
+from leporello.gateway.client_session import Added, ClientSession
 from leporello.gateway.errors import Refused
+from leporello.session.answers import read_answer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from leporello.gateway.client_session import ClientSession
     from leporello.messages import Message
 
 HI: list[Message] = [{"role": "user", "content": "hi"}]
@@ -208,5 +209,25 @@ def test_one_that_could_not_be_opened_is_found_again(run: Callable[..., None]) -
             await bench.claim(talk)
         bench.clients._opener = opener
         assert await bench.turn(talk) == name
+
+    run(story)
+
+
+@pytest.mark.parametrize(("calls", "named"), [(["call_1"], "call_9"), ([], "call_1")])
+def test_a_result_has_the_id_of_its_call_in_the_window(calls: list[str], named: str, run: Callable[..., None]) -> None:
+    """A client knows the call by another id than the provider gave it; planted: nobody says which call that is."""
+    call = {"id": "call_9", "type": "function", "function": {"name": "read", "arguments": "{}"}}
+    answer = read_answer({"choices": [{"message": {"role": "assistant", "content": None, "tool_calls": [call]}}]})
+    result: Message = {"role": "tool", "tool_call_id": "call_1", "content": "the file"}
+
+    async def story(bench: Bench) -> None:
+        session = (await bench.claim(HI)).session
+        await session.call(ClientSession.add, Added(new=HI))
+        await session.call(ClientSession.request, [])
+        await session.call(ClientSession.record, answer, ())
+        await session.call(ClientSession.add, Added(new=[result], calls=calls))
+        (*_, newest) = bench.store.messages(session.address.conversation)
+        assert newest.message == {**result, "tool_call_id": named}
+        bench.clients.release(session)
 
     run(story)

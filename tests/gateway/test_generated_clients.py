@@ -28,6 +28,7 @@ from tests.gateway.harbour import Messages, assistant, user
 from leporello.config import Config
 from leporello.gateway import client_sessions
 from leporello.gateway.client_connection import ClientConnection
+from leporello.gateway.client_session import ClientSession
 from leporello.gateway.dialects import OPENAI
 from leporello.gateway.drop_in import DropIn
 from leporello.gateway.recognition import Recognised
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.slow
 
 SOAK = bool(os.environ.get("LEPORELLO_SOAK"))
-STYLES = ("plain", "reminded", "moved", "noted", "cleared", "trimmed", "new lines")
+STYLES = ("plain", "reminded", "moved", "noted", "cleared", "trimmed", "new lines", "one id")
 SHORT = ("Done.", "Yes.", "Hello! How can I help?")
 FILES = "print('harbour')\n" * 20
 KEPT = 7
@@ -170,7 +171,17 @@ class Client:
             shown = shown[users[0] :] if users else shown
         elif self.style == "new lines":
             shown = [{**one, "content": f"{one['content']}\n"} if one["content"] else one for one in shown]
+        elif self.style == "one id":
+            shown = [with_one_id(message) for message in shown]
         return shown
+
+
+def with_one_id(message: Any) -> Any:
+    """Name every call alike, whatever the provider named it."""
+    if message["role"] == "tool":
+        return {**message, "tool_call_id": "call_1"}
+    calls = [{**call, "id": "call_1"} for call in message.get("tool_calls", ())]
+    return {**message, "tool_calls": calls} if calls else message
 
 
 class Clients(RuleBasedStateMachine):
@@ -340,31 +351,26 @@ def newest_conversation(store: Store, *_: Any, **__: Any) -> Recognised:
     return Recognised(places=places[:1])
 
 
+FORGETFUL = [
+    (conversation, "renamed_calls", lambda _: {}),
+    (ClientSession, "_with_own_ids", lambda _, new, __: new),
+]
+"""Only the process that stored a call finds its result."""
+
+
 @pytest.mark.parametrize(
-    ("talk", "module", "name", "defect"),
-    [
-        (
-            talk_with_repeated_ids,
-            conversation,
-            "renamed_calls",
-            lambda _: {},
-        ),  # only who stored a call finds its result
-        (talk_in_turn, client_sessions, "recognise", newest_conversation),
-    ],
+    ("talk", "defects"),
+    [(talk_with_repeated_ids, FORGETFUL), (talk_in_turn, [(client_sessions, "recognise", newest_conversation)])],
 )
 def test_planted_defects_are_caught(
-    talk: Callable[[Clients], None],
-    module: Any,
-    name: str,
-    defect: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
+    talk: Callable[[Clients], None], defects: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clients = Clients()
     talk(clients)
     clients.teardown()
-    with monkeypatch.context() as planted:
-        planted.setattr(module, name, defect)
-        careless = Clients()
-        with pytest.raises(AssertionError):
-            talk(careless)
-        careless.world.close()
+    for module, name, defect in defects:
+        monkeypatch.setattr(module, name, defect)
+    careless = Clients()
+    with pytest.raises(AssertionError):
+        talk(careless)
+    careless.world.close()

@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any
 from leporello.errors import StoreError
 from leporello.gateway.response_ids import hidden
 from leporello.llm.errors import classify
-from leporello.messages import fingerprint, last_speaker, leading_systems, role_of, tool_calls_of
+from leporello.messages import (
+    call_ids_of,
+    fingerprint,
+    is_system,
+    last_speaker,
+    leading_systems,
+    role_of,
+    tool_calls_of,
+)
+from leporello.messages.types import newest_of
 from leporello.session import alignment
 from leporello.session.converters import converter_of
 from leporello.session.factory import switched
@@ -33,12 +42,14 @@ if TYPE_CHECKING:
 class Added:
     """New messages, and the hashes of the history that ends with them.
 
-    `listed` are the messages before them in a history that the client has changed; None when it has not.
+    `listed` are the messages before them in a history that the client has changed; None when it has not. `calls` are
+    the ids of the calls in the newest answer before them, as the client has them.
     """
 
     new: Sequence[Message]
     listed: Sequence[Message] | None = None
     known: Sequence[bytes] = ()
+    calls: Sequence[str] = ()
 
 
 class ClientSession:
@@ -111,7 +122,8 @@ class ClientSession:
 
         Raises StoreError when that failed: nothing may be sent then, and the session must be abandoned.
         """
-        new = self._without_answered(added.new[self._repeated_systems(added.new) :])
+        new = self._with_own_ids(added.new[self._repeated_systems(added.new) :], added.calls)
+        new = self._without_answered(new)
         if added.listed is None:
             self._conversation.add(new, added.known)
         else:
@@ -188,6 +200,17 @@ class ClientSession:
         branch = self._conversation.branch
         branch.store.remember(branch.conversation, id_, known, owner=branch.owner)
 
+    def _with_own_ids(self, new: Sequence[Message], calls: Sequence[str]) -> Sequence[Message]:
+        """Give results the ids that their calls have in the window: a client may know the calls by others."""
+        messages = self._conversation.window.messages
+        newest = newest_of(messages, "assistant")
+        own = call_ids_of(messages[newest]) if newest >= 0 else []
+        if own == list(calls) or not len(own) == len(calls) == len(set(calls)):
+            return new
+        names = dict(zip(calls, own, strict=True))
+        results = list(takewhile(lambda one: role_of(one) == "tool" or is_system(one), new))
+        return [*(_with_own_id(one, names) for one in results), *new[len(results) :]]
+
     def _without_answered(self, new: Sequence[Message]) -> Sequence[Message]:
         """Leave out results of calls that the engine has answered already."""
         messages = self._conversation.window.messages
@@ -209,6 +232,12 @@ class ClientSession:
     def _check_stored(self, problem: str, hint: str) -> None:
         if self._conversation.persistence.unstored:
             raise StoreError(problem, hint=hint)
+
+
+def _with_own_id(message: Message, names: Mapping[str, str]) -> Message:
+    call_id: Any = message.get("tool_call_id") or ""  # a client may send anything as an id
+    is_known = role_of(message) == "tool" and isinstance(call_id, str) and call_id in names
+    return {**message, "tool_call_id": names[call_id]} if is_known else message
 
 
 def _said(entries: Sequence[Entry]) -> list[Message]:

@@ -26,6 +26,8 @@ from leporello.gateway.limits import shielded
 from leporello.gateway.scrub import noted
 from leporello.gateway.sse import Events, ServerSentEvent
 from leporello.llm.errors import classify
+from leporello.messages import call_ids_of
+from leporello.messages.types import newest_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -114,17 +116,19 @@ class Exchange:
         if listed is not None:
             calls.append(partial(ClientSession.align, listed=listed))
         calls.append(partial(ClientSession.drop_notes, listed=before))
+        newest = newest_of(before, "assistant")
+        called = call_ids_of(before[newest]) if newest >= 0 else ()
         count, total = claim.count, len(history.hashes)
         while True:
             until = min(count + SLICE, total)
             known = claim.known_by(history.hashes[until - 1])
-            added = Added(new=history.after(count, until), listed=listed, known=known)
+            added = Added(new=history.after(count, until), listed=listed, known=known, calls=called)
             calls.append(partial(ClientSession.add, added=added))
             if until == total:
                 calls.append(partial(ClientSession.request, tools=self._asked.tools, marked=self._asked.marked))
                 return await shielded(self._storing(_call_each, calls))
             await shielded(self._storing(_call_each, calls))
-            count, listed, calls = until, None, []
+            count, listed, called, calls = until, None, (), []
 
     async def _ask(self, folded: dict[str, Any] | None, *, counted: bool = True) -> Reply:
         """Send the client's own bytes, or its request with the folded messages; `counted` asks for the usage too."""

@@ -8,6 +8,7 @@ compared with the list; folded messages stay folded.
 - a message in the place of another one replaces it; a tool output that got shorter was cleared, and stays
 - a message that only the list has is inserted
 - a note, which is a system message between others, is removed when the list no longer has it
+- a message that was taken out and comes again behind the others was moved
 """
 
 from __future__ import annotations
@@ -71,9 +72,9 @@ def add(
     removed. Calls and their results are never moved.
     """
     taken_out = _taken_out(conversation, [message for message in listed if not is_system(message)])
-    again = {spoken(entry.sources[0].message): entry for entry in taken_out}
-    first = (again.pop(spoken(message), None) for message in new[:-1])  # the last one is what was said
-    moved = [entry for entry in takewhile(bool, first) if entry is not None]
+    by_text = {spoken(entry.sources[0].message): entry for entry in taken_out}
+    leading = (by_text.pop(spoken(message), None) for message in new[:-1])  # the last message is what was said
+    moved = [entry for entry in takewhile(bool, leading) if entry is not None]
     if moved and _move(conversation, moved):
         new = new[len(moved) :]
     conversation.add(new, known)
@@ -118,7 +119,7 @@ def _taken_out(conversation: Conversation, said: Sequence[Message]) -> list[Entr
 
 
 def _move(conversation: Conversation, entries: Sequence[Entry]) -> bool:
-    """Move entries to the end of the window and of the branch; False when they have to stay in the store."""
+    """Move entries to the end of the window and of the branch; False when their rows have to stay where they are."""
     branch, persistence = conversation.branch, conversation.persistence
     ids = [entry.id or "" for entry in entries]
     if not branch.store.move(branch.conversation, ids, behind=persistence.tip or "", **branch.here):
