@@ -134,6 +134,17 @@ def test_an_overflow_is_refused_in_the_chosen_words(wording: str) -> None:
     assert WORDINGS[wording][1].split("{")[0][:20] in response.text
 
 
+def test_a_refused_request_says_so_where_it_is_recorded() -> None:
+    with ModelServer(window=10) as server:
+        post(server, [{"role": "user", "content": "hi"}], max_tokens=1)
+        post(server, [{"role": "narrator", "content": "once"}])
+        post(server, [{"role": "user", "content": "word " * 100}])
+        told = [one.refused.code if one.refused else None for one in server.requests]
+    assert told[0] is None
+    assert told[1] is not None
+    assert told[2] == "context_length_exceeded"
+
+
 def test_an_unknown_wording_is_an_error_at_once() -> None:
     with pytest.raises(ValueError, match="use one of"):
         ModelServer(wording="klingon")

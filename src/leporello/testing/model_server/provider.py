@@ -83,13 +83,14 @@ class Provider:
         """Answer a request for a completion."""
         request = received(http, await http.body(), dialect, self._memory)
         with self._lock:
-            self._requests.append(request)
-            number = len(self._requests)
             planned = self._planned.popleft() if self._planned else None
         if planned is None or planned.failure in _SLOW:
-            refusal = self._checks.refusal(request, key_of(http.headers))
-            if refusal is not None:
-                return _refused(refusal, request, number)
+            request = replace(request, refused=self._checks.refusal(request, key_of(http.headers)))
+        with self._lock:
+            self._requests.append(request)
+            number = len(self._requests)
+        if request.refused is not None:
+            return _refused(request.refused, request, number)
         step, planned = await self._decide(request, planned)
         if planned is not None and (refusal := self._checks.planned(request, planned)) is not None:
             return _refused(refusal, request, number)

@@ -38,7 +38,7 @@ class ReceivedRequest:
     items: list[Item] = field(default_factory=list)
     """The whole input of the Responses API, with what a request refers to."""
     refused: HTTPFailure | None = None
-    """Why it cannot be answered whatever else it holds."""
+    """Why it is not answered, if that is due to the request itself: invalid, too long, or with a wrong key or model."""
 
     @property
     def model(self) -> str:
