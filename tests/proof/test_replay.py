@@ -139,7 +139,10 @@ def test_at_recorded_compactions_every_engine_folds_there_and_nowhere_else() -> 
     told = transcript(compactions=(RecordedCompaction(at=at, summary=summary),))
     figures = replay_all([told], ["mask", "compressor", "lcm", "recorded"], settings(cuts="recorded", window=60_000))
     for name in ("mask", "compressor", "lcm"):
-        assert [fold.at for fold in run_of(figures, name).folds] == [at]
+        run = run_of(figures, name)
+        assert [fold.at for fold in run.folds] == [at]
+        assert sum(point.folded for point in run.points) == 1
+        assert not [found for found in run.findings if found.startswith("prefix")], "the request after a fold moves it"
     recorded = figures.as_dict()["engines"]["recorded"]["needed"]
     assert recorded["n"] == figures.as_dict()["engines"]["lcm"]["needed"]["n"] > 0
     assert recorded["present"] == 0.0

@@ -193,6 +193,7 @@ class _Replay:
         self._cache = ProviderCache(rules_of(settings.model, settings.provider), clock=lambda: self._now)
         self._blocks: dict[int, tuple[Message, list[Block]]] = {}
         self._at = 0
+        self._asked_at = -1
         self._session: Session | None = None
         self.done = Run(
             engine=engine,
@@ -238,7 +239,7 @@ class _Replay:
         messages, tools = request["messages"], request.get("tools", [])
         use = self._cache.request(self.settings.model, blocks=[*blocks_of((), tools), *self._row(messages)])
         output = count_message(message)
-        folded = self._folded_here()
+        folded, self._asked_at = self._folded_since(), self._at
         self.done.costs.add(use, output)
         self.done.overflows += use.prompt > self.settings.window
         dollars = request_cost(use, output, self.settings.model, self.settings.provider)
@@ -251,8 +252,9 @@ class _Replay:
         }
         return {"choices": [{"message": message, "finish_reason": "stop"}], "usage": usage}
 
-    def _folded_here(self) -> bool:
-        return bool(self.done.folds) and self.done.folds[-1].at == self._at
+    def _folded_since(self) -> bool:
+        """Tell whether there was a fold, or an attempt at one, since the request before."""
+        return bool(self.done.folds) and self.done.folds[-1].at > self._asked_at
 
     def _row(self, messages: Sequence[Message]) -> list[Block]:
         """Return the blocks of a request; a message that went out before, as the same object, is not read again."""
@@ -313,7 +315,7 @@ class _Replay:
                 raise PluginError("it cannot be used, so there is nothing to measure.", plugin=str(engine)) from why
 
     def _heard(self, event: Event) -> None:
-        if isinstance(event, PrefixMoved) and not self._folded_here():
+        if isinstance(event, PrefixMoved) and not self._folded_since():
             self.watch.moved(event.reason, self._at)
         if not isinstance(event, CompactionFinished):
             return
