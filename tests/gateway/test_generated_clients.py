@@ -3,7 +3,8 @@
 They ask again, edit, ask aside, fail, repeat ids of calls, and change what they sent before, each in its way, while
 gateways on one store come and go. After every request
 
-- its conversation, and what the provider got, has no word of another client;
+- what the provider got has no word of another client, and neither has its conversation, unless both clients sent the
+  same words and got the same answers before: nobody could tell which of them goes on;
 - what the provider got is valid, and ends with what the client said last;
 - the window of a branch that was never folded shows its path;
 
@@ -17,7 +18,7 @@ import json
 import os
 from contextlib import ExitStack
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import Phase, settings, strategies as st
@@ -34,13 +35,14 @@ from leporello.gateway.drop_in import DropIn
 from leporello.gateway.recognition import Recognised
 from leporello.gateway.state import State
 from leporello.lcm import verify
-from leporello.messages import role_of, text_of, violations
+from leporello.messages import role_of, spoken, text_of, violations
 from leporello.session import conversation
 from leporello.store import KnownPlace, open_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from leporello.messages import Message
     from leporello.store import Store
 
 pytestmark = pytest.mark.slow
@@ -152,6 +154,16 @@ class Client:
         self.mark, self.style = f"<{number}>", style
         self.history: Messages = []
         self.said: set[str] = set()
+        self.answered: list[list[str]] = []
+        self.alike = {self.mark}
+
+    def meet(self, others: Sequence[Client], asked: Sequence[str]) -> None:
+        """Note which other clients were answered to the same words as this one before its question."""
+        for other in others:
+            if asked and any(told[-len(asked) :] == asked for told in other.answered):
+                for mark in self.alike | other.alike:
+                    one = next(one for one in others if one.mark == mark)
+                    one.alike |= self.alike | other.alike
 
     def sent(self, history: Messages) -> Messages:
         """Return a history as this client sends it."""
@@ -204,7 +216,7 @@ class Clients(RuleBasedStateMachine):
     def _ask(self, client: Client, history: Messages, kind: str, gateway: float, *, fails: bool = False) -> Any:
         """Send a history; returns the answer."""
         number = next(self.numbers)
-        answer = assistant(f"{client.mark} answer {number} " + f"{number} " * 60)
+        answer: Any = assistant(f"{client.mark} answer {number} " + f"{number} " * 60)
         if kind == "short":
             answer = assistant(SHORT[number % len(SHORT)])
         elif kind.startswith("call"):
@@ -218,8 +230,13 @@ class Clients(RuleBasedStateMachine):
         client.said.update(text_of(one).strip() for one in history if text_of(one) != "[cleared]")
         if not fails:
             client.said.add(text_of(answer).strip())
+        words = [spoken(cast("Message", one)) for one in messages if one["role"] != "system"]
+        newest = max((at for at, one in enumerate(words) if one.startswith("assistant")), default=-1)
+        client.meet(self.clients, words[: newest + 1])
+        if not fails:
+            client.answered.append([*words, spoken(answer)])
         stored = "".join(text_of(row.message) for row in self.world.store.messages(name, superseded=True))
-        assert not [one.mark for one in self.clients if one is not client and one.mark in stored]
+        assert not [one.mark for one in self.clients if one.mark not in client.alike and one.mark in stored]
         self._check_sent(client, messages)
         self._check_windows(at, name)
         return answer

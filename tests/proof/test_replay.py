@@ -166,13 +166,13 @@ def test_in_parallel_the_figures_are_the_same() -> None:
 
 def test_an_interrupt_does_not_wait_for_what_is_being_replayed() -> None:
     """Two processes have enough to do for hours; they end, and their folder for temporary files with them."""
-    folder = Path()
+    folder, others = Path(), set(multiprocessing.active_children())
     with suppress(KeyboardInterrupt), processes(2) as pool:
         folder = Path(pool.submit(tempfile.gettempdir).result())
         for _ in range(4):
             pool.submit(time.sleep, 3_600)
         signal.raise_signal(signal.SIGINT)
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= others
     assert folder.name.startswith("leporello-replay-")
     assert not folder.exists()
 

@@ -17,6 +17,7 @@ from leporello.cli.chat.word_wrap import WordWrap, gaps_of
 if TYPE_CHECKING:
     from tests.fixtures.chat import Place
 
+WITHOUT_WIDTH = "\ufe0f"
 LONG = "Write a long story about ship number 4, a harbour and 3 containers, with a happy end, and tell me who wrote it."
 
 
@@ -50,11 +51,8 @@ def test_no_word_is_cut_that_fits_and_every_place_is_found_again(text: str, widt
     assert back == list(range(len(text) + 1))
     assert "".join(displayed[place] for place in places[:-1]) == text
     assert displayed.replace(" ", "") == text.replace(" ", "")
-    cut = [
-        word
-        for word in text.split()
-        if cell_len(word) < width and not any(word in row for row in rows(displayed, width))
-    ]
+    words = [word.lstrip(WITHOUT_WIDTH) for word in text.split()]  # in front, it belongs to the space before it
+    cut = [word for word in words if cell_len(word) < width and not any(word in row for row in rows(displayed, width))]
     assert cut == []
 
 
