@@ -275,6 +275,33 @@ def test_garbage_on_the_wire_does_not_end_the_server(folded: Path) -> None:
     assert "Traceback" not in json.dumps(answers)
 
 
+@pytest.mark.slow
+def test_an_interrupt_ends_the_server_at_once(folded: Path) -> None:
+    """It is reading its input then, in a thread."""
+    command = server_command(folded, "--session", "harbour")
+    with subprocess.Popen(
+        [command.command, *command.args],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=command.env,
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
+        asked = {"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": INITIALISE}
+        process.stdin.write(json.dumps(asked) + "\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["id"] == 1
+        try:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(10) == -signal.SIGINT
+        finally:
+            process.kill()
+        assert "Traceback" not in process.stderr.read()
+
+
 INITIALISE = {
     "protocolVersion": "2025-11-25",
     "capabilities": {},

@@ -138,7 +138,9 @@ def test_without_a_terminal_it_prints_tables_for_both_engines() -> None:
 
 def test_a_demonstration_in_a_store_can_be_explored(leporello: Leporello, tmp_path: Path) -> None:
     store = tmp_path / "demo.db"
-    assert leporello("demo", "--json", "--store", store).code == 0
+    shown = json.loads(leporello("demo", "--json", "--store", store).out)
+    stored = json.loads(leporello("sessions", "show", "demo", "--json", "--store", store).out)
+    assert stored["window_tokens"] == shown["lcm"]["window_tokens"]
     assert leporello("verify", "--store", store).code == 0
     assert leporello("grep", "PORT-2291", "--store", store).code == 0
     again = leporello("demo", "--json", "--store", store)

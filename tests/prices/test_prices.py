@@ -16,8 +16,11 @@ import pytest
 from genai_prices.types import ModelPrice, Tier, TieredPrices
 from hypothesis import given, strategies as st
 
+from leporello.cli import local_model
+from leporello.cli.format import spent
 from leporello.prices import Price, cost, cost_at, price_of
 from leporello.prices.table import _converted, _packaged
+from leporello.session.accounts import Spent
 
 
 def usage(fresh: int = 0, read: int = 0, written: int = 0, output: int = 0) -> dict[str, int]:
@@ -208,6 +211,14 @@ def _same_in_the_package(row: dict[str, Any]) -> bool:
     theirs = _packaged(row["model"], row["model"], (row["provider"],))
     ours = price_of(row["model"], row["provider"])
     return theirs is not None and ours == replace(theirs, as_of=row["as_of"], source=row["source"])
+
+
+def test_the_model_of_the_local_chat_costs_nothing_and_the_chat_says_so() -> None:
+    used = {"prompt_tokens": 1_000, "completion_tokens": 100}
+    paid, unknown = (cost(used, local_model.NAME, provider) for provider in ("custom", "openai"))
+    assert (paid, unknown) == (0.0, None)
+    assert spent(Spent().plus_request(used, paid)).startswith("no cost · 1 request · ")
+    assert spent(Spent().plus_request(used, unknown)).startswith("cost unknown · 1 request · ")
 
 
 def test_the_check_finds_planted_defects() -> None:

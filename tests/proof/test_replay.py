@@ -177,6 +177,13 @@ def test_an_interrupt_does_not_wait_for_what_is_being_replayed() -> None:
     assert not folder.exists()
 
 
+def test_a_process_takes_no_interrupt_from_its_first_moment_on() -> None:
+    """One that came while it imports would be a traceback on the screen."""
+    with processes(1) as pool:
+        assert signal.SIGINT in pool.submit(signal.pthread_sigmask, signal.SIG_BLOCK, []).result()
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
 def test_a_process_that_is_killed_is_told() -> None:
     with pytest.raises(LeporelloError, match="--jobs 1"), processes(1) as pool:
         pool.submit(signal.raise_signal, signal.SIGKILL).result()

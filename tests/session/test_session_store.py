@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -341,8 +343,27 @@ def test_what_can_never_be_stored_is_said_when_the_session_closes(answer: Callab
     session.add({"role": "user", "content": "Hello"})
     store.fails = True
     session.record(answer("Hi."))
-    with pytest.raises(StoreError, match="1 message"):
+    with pytest.raises(StoreError, match=r"1 message could not be stored .*: it is in use by others\. Once the store"):
         session.close()
+
+
+def test_a_store_that_stays_locked_is_named_with_what_helps(tmp_path: Path, answer: Callable[..., Any]) -> None:
+    path = tmp_path / "talk.db"
+    store = SQLiteStore(path, busy_seconds=0.05)
+    told: list[Any] = []
+    session = Session.open("talk", store=store, config={}, on_event=told.append)
+    session.add({"role": "user", "content": "Hello"})
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        session.record(answer("Hi."))
+        with pytest.raises(StoreError) as closed:
+            session.close()
+    notices = " ".join(str(event) for event in told if isinstance(event, Notice))
+    assert f"not stored at the moment: {path}: another process kept it locked for more than 0.05 s." in notices
+    assert f"`fuser {path}` finds it" in notices
+    assert "1 message could not be stored before the session was closed: another process kept it" in str(closed.value)
+    assert "repeat what is missing" in str(closed.value)
+    store.close()
 
 
 def test_a_value_that_is_no_json_is_refused_and_nothing_entered(opened: Any) -> None:

@@ -13,7 +13,7 @@ from leporello.messages import Message, is_system, role_of, text_of
 from leporello.proof.needed import in_context
 from leporello.summary.masking import masked_stop
 from leporello.summary.placement import strip_summary
-from leporello.tokens import count_message, count_messages
+from leporello.tokens import count_message, count_messages, count_request
 
 if TYPE_CHECKING:
     from leporello.engine import CompactionReport, ContextEngine
@@ -31,11 +31,14 @@ QUESTIONS = (
 
 @dataclass
 class Side:
-    """One engine at work: the window as the model would get it, and what happened to it."""
+    """One engine at work: the window as the model would get it, and what happened to it.
+
+    `tokens` are those of a request with this window.
+    """
 
     engine: ContextEngine
     window: list[Message] = field(default_factory=list)
-    tokens: int = 0
+    tokens: int = count_request([])
     largest: int = 0
     reports: list[CompactionReport] = field(default_factory=list)
 
@@ -49,7 +52,7 @@ class Side:
         self.engine.should_compress_preflight(self.window)
         if self.engine.should_compress(self.tokens):
             self.window = self.engine.compress(self.window, current_tokens=self.tokens)
-            self.tokens = count_messages(self.window)
+            self.tokens = count_request(self.window)
             assert self.engine.last_compaction is not None  # noqa: S101 - compress() always reports
             self.reports.append(self.engine.last_compaction)
 
@@ -65,7 +68,7 @@ class Side:
         masked = count_messages(rest[: masked_stop(rest)])
         return {
             "system": system,
-            "summary": self.tokens - system - count_messages(rest),
+            "summary": count_messages(self.window) - system - count_messages(rest),
             "masked": masked,
             "messages": count_messages(rest) - masked,
         }
@@ -93,7 +96,7 @@ class Demonstration:
     lcm: Side
     store: Store
     seen: int = 0
-    original_tokens: int = 0
+    original_tokens: int = count_request([])
 
     @classmethod
     def of(cls, story: DemoConversation, window: int, store: Store) -> Demonstration:

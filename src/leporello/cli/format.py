@@ -100,7 +100,7 @@ def counted(number: int, noun: str) -> str:
 
 def spent(spent: Spent) -> str:
     """Say what something cost, and what came from the cache."""
-    cost = "cost unknown" if spent.cost_usd is None else dollars(spent.cost_usd)
+    cost = "cost unknown" if spent.cost_usd is None else dollars(spent.cost_usd) if spent.cost_usd else "no cost"
     read = f"{spent.prompt_tokens:,} tokens read ({100 * spent.cache_share:.0f} % from the cache)"
     summaries = f" · {counted(spent.engine_calls, 'model call')} of the engine" if spent.engine_calls else ""
     return f"{cost} · {counted(spent.requests, 'request')} · {read} · {spent.completion_tokens:,} written{summaries}"

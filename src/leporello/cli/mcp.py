@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -76,6 +77,7 @@ def _serve_stdio(retrieval: Retrieval) -> None:
 
     from leporello.adapters.mcp import serve_stdio
 
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the thread that reads the input would wait for a line first
     anyio.run(serve_stdio, retrieval)
 
 

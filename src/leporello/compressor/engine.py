@@ -1,9 +1,9 @@
 """The built-in engine. `_fold` reads from top to bottom: plan what stays, summarise the rest, put both together.
 
-What it keeps, whatever happens: a valid list (V1), the newest user message (V2), fewer tokens or no change (V3), a
-list below the threshold or the names of what cannot be folded (V4), a usable conversation when the summariser fails
-(V6), bounded work (V7), the caller's list as it was (V10), what the model has not read yet (V13). A compaction that the
-threshold asks for is left undone when it would free little (V14).
+The result is always a valid list with the newest user message, not longer than the input, and below the threshold, or
+the report names what cannot be folded. The work is bounded, a failing summariser leaves the conversation usable, and
+neither the caller's list nor what the model has not read yet is changed. A compaction that the threshold asks for is
+not done when it would free little.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ CODEX_NOTICE = (
 
 
 class ContextCompressor(SummarisingEngine):
-    """Keep the beginning and the newest turns, and replace what lies between by one summary.
+    """Keep the beginning and the newest turns, and replace what is between them by one summary.
 
     `config` is a `leporello.Config`, its `compression` block, or a mapping of either; `llm=None` means that summaries
     are made without a model. Nothing is read from files or the environment.

@@ -12,8 +12,9 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import replace
+from multiprocessing import resource_tracker
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from leporello.errors import LeporelloError, PluginWarning
 from leporello.messages import leading_systems
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
     from leporello.transcripts import RecordedCompaction, Transcript
+
+T = TypeVar("T")
 
 _AHEAD = 2  # conversations that wait for each process
 
@@ -133,7 +136,7 @@ def processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
     others = multiprocessing.active_children()
     with (
         TemporaryDirectory(prefix="leporello-replay-", ignore_cleanup_errors=True) as folder,
-        ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), _begin, (folder,)) as pool,
+        _Pool(jobs, multiprocessing.get_context("spawn"), _begin, (folder,)) as pool,
     ):
         try:
             yield pool
@@ -146,6 +149,21 @@ def processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
                 process.terminate()
                 process.join()
             raise
+
+
+class _Pool(ProcessPoolExecutor):
+    """Starts processes with interrupts blocked: one that is still importing would print a traceback of its own."""
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        """Submit work; an interrupt meanwhile comes afterwards."""
+        if not hasattr(signal, "pthread_sigmask"):
+            return super().submit(fn, *args, **kwargs)
+        resource_tracker.ensure_running()  # it unblocks interrupts when it starts
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            return super().submit(fn, *args, **kwargs)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _begin(folder: str) -> None:

@@ -65,6 +65,8 @@ class Persistence:
         """How many leading entries the store's window has; the next journal row adds the others."""
         self._items = 0
         """How many items of the store those entries are."""
+        self.failure: StoreError | None = None
+        """Why the store did not take messages or an undo, the last time that it did not."""
         self._notice = notice
 
     def resume(self, saved: SavedBranch) -> None:
@@ -126,7 +128,7 @@ class Persistence:
                 else:
                     self._append_again(part)
             except StoreError as error:
-                self._notice(f"the conversation is not stored at the moment: {error}")
+                self._not_stored(error)
                 return
             del self.waiting[0]
 
@@ -144,7 +146,11 @@ class Persistence:
         self.waiting += parts
         self.unstored_prompt = []
         if error is not None:
-            self._notice(f"the conversation is not stored at the moment: {error}")
+            self._not_stored(error)
+
+    def _not_stored(self, error: StoreError) -> None:
+        self.failure = error
+        self._notice(f"the conversation is not stored at the moment: {error}")
 
     def store_answer(self, source: Source, window: Window, upto: int, row: JournalRow) -> None:
         """Store an answer and the journal row of its request in one transaction."""

@@ -295,10 +295,16 @@ class Session(SessionProperties):
         self._read_journal()
         self._closed = True
         unstored, undone = self.unstored, self._conversation.persistence.undone
+        failure = self._conversation.persistence.failure
         self._opened.close()
         if unstored or undone:
             what = f"{unstored} message{'' if unstored == 1 else 's'}" if unstored else "an undo"
-            raise StoreError(f"{what} could not be stored before the session was closed.", place=self.store.url)
+            why = f": {failure.problem}" if failure else "."
+            raise StoreError(
+                f"{what} could not be stored before the session was closed{why}",
+                place=self.store.url,
+                hint="Once the store can be used again, repeat what is missing.",
+            )
 
     def __enter__(self) -> Self:
         return self

@@ -187,7 +187,7 @@ def check_lifecycle(kit: Kit) -> None:
 
 
 def check_valid(kit: Kit) -> None:
-    """V1: what comes out is legal in both dialects, also when what came in was not."""
+    """Check that the result is legal in both dialects, also for input that was not."""
     for kind, conversations in (("valid", kit.valid()), ("broken", kit.broken())):
         for number, messages in enumerate(conversations):
             with kit.engine() as engine:
@@ -200,7 +200,7 @@ def check_valid(kit: Kit) -> None:
 
 
 def check_newest_user_message(kit: Kit) -> None:
-    """V2: the newest user message is untouched, and no later one was made."""
+    """Check that the newest user message is unchanged, and that no later one was made."""
     for number, messages in enumerate([*kit.valid(), kit.full()]):
         with kit.engine() as engine:
             result = _compress(engine, messages)
@@ -208,7 +208,7 @@ def check_newest_user_message(kit: Kit) -> None:
 
 
 def check_shrinks_or_stays(kit: Kit) -> None:
-    """V3: fewer tokens, or the same list."""
+    """Check that the result has fewer tokens, or is the same list."""
     for number, messages in enumerate([*kit.valid(), kit.full()]):
         with kit.engine() as engine:
             result = _compress(engine, messages)
@@ -217,7 +217,7 @@ def check_shrinks_or_stays(kit: Kit) -> None:
 
 
 def check_fits(kit: Kit) -> None:
-    """V4: below the threshold, or the report names what cannot be folded."""
+    """Check that the result is below the threshold, or that the report names what cannot be folded."""
     for seed in range(5):
         messages = kit.full(seed)
         with kit.engine() as engine:
@@ -230,7 +230,7 @@ def check_fits(kit: Kit) -> None:
 
 
 def check_survives_a_failing_model(kit: Kit) -> None:
-    """V6: with the model down, empty or talking nonsense the conversation stays usable, and later the model is used."""
+    """Check that the conversation stays usable while the model fails, and that the model is used again later."""
     failing = ScriptedLLM(NetworkError("connection refused"))
     for llm in (failing, ScriptedLLM(""), ScriptedLLM("x" * 400_000)):
         messages = kit.full()
@@ -264,7 +264,7 @@ def _check_recovery(kit: Kit) -> None:
 
 
 def check_bounded(kit: Kit) -> None:
-    """V7: bounded calls, an end in time, and no compaction every turn."""
+    """Check that calls and time are bounded, and that not every turn is compacted."""
     llm = ScriptedLLM(SUMMARY, context_length=8_000)
     with kit.engine(llm) as engine:
         _compress(engine, kit.full())
@@ -306,7 +306,7 @@ def _check_deadline(kit: Kit) -> None:
 
 
 def check_input_unchanged(kit: Kit) -> None:
-    """V10: the caller's list and dicts stay as they were."""
+    """Check that the caller's list and dicts are not changed."""
     for messages in (*kit.valid(), *kit.broken(), kit.full()):
         original = picture(messages)
         with kit.engine() as engine:

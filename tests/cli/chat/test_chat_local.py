@@ -34,7 +34,7 @@ def test_a_newcomer_without_a_key_talks_to_something_real(newcomer: Place, chat_
         chat.say("What is the capital of France?")
         chat.wait_for("Paris")
         chat.say("/usage")
-        chat.wait_for("1 request")
+        chat.wait_for("no cost · 1 request")
         chat.say("/compress")
         chat.wait_for("nothing was folded")
         chat.say("/engine lcm")

@@ -25,7 +25,7 @@ _WIDEST_BAR: Final = 72
 def status_line(usage: SessionUsage, width: int = 0) -> str:
     """Return the line below the prompt; of one that is wider than `width`, the engine goes first, then the model."""
     cost = usage.conversation.cost_usd
-    always = [window(usage), *([] if cost is None else [dollars(cost)])]
+    always = [window(usage), *([dollars(cost)] if cost else [])]
     lines = [visible(" · ".join([*always, *names])) for names in ((usage.engine, usage.model), (usage.model,), ())]
     return next((line for line in lines if not width or cell_len(line) <= width), lines[-1])
 

@@ -355,7 +355,7 @@ class PostgresDatabase:
 
     def _busy(self) -> StoreBusyError:
         return StoreBusyError(
-            f"it was in use by others for more than {self.busy_seconds:g} s.",
+            f"another process kept it locked for more than {self.busy_seconds:g} s.",
             place=self.place,
             hint="Nothing was changed; try again.",
         )

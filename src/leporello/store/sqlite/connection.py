@@ -238,10 +238,11 @@ class Database:
             ) from error
 
     def _busy(self) -> StoreBusyError:
+        look = f" (`fuser {self.path}` finds it)" if self.path else ""
         return StoreBusyError(
-            f"it was in use by others for more than {self.busy_seconds:g} s.",
+            f"another process kept it locked for more than {self.busy_seconds:g} s.",
             place=self.place,
-            hint="Nothing was changed; try again.",
+            hint=f"Nothing was changed; try again when it has ended{look}.",
         )
 
     def _explained(self, error: sqlite3.Error) -> StoreError:
