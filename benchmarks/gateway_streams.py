@@ -34,11 +34,15 @@ GAP = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """One conversation: who held it, what was said, the longest turn in seconds, and what went wrong."""
+    """One conversation: who held it, what was said, the longest turn in seconds, and what went wrong.
+
+    `stalled` is for how long the client's process did nothing at all for its conversations.
+    """
 
     kind: str
     said: list[str]
     longest: float
+    stalled: float = 0.0
     error: str = ""
 
 
@@ -69,10 +73,9 @@ def measure(options: argparse.Namespace) -> tuple[list[Session], list[str]]:
             )
             for kind, python in interpreters(options.kinds).items()
         }
+        told = {kind: json.loads(client.communicate()[0].splitlines()[-1]) for kind, client in clients.items()}
         sessions = [
-            Session(kind=kind, **one)
-            for kind, client in clients.items()
-            for one in json.loads(client.communicate()[0].splitlines()[-1])
+            Session(kind=kind, stalled=one["stalled"], **held) for kind, one in told.items() for held in one["held"]
         ]
         gateway.process.terminate()
         gateway.process.wait(120)
@@ -110,9 +113,10 @@ def main(argv: list[str] | None = None) -> int:
             print(f"{kind}: not installed")
             continue
         longest = sorted(one.longest for one in own)
-        print(f"{kind}: {len(own)} held, longest turn {median(longest):.2f} s at p50, {longest[-1]:.2f} s at most")
+        turns = f"longest turn {median(longest):.2f} s at p50, {longest[-1]:.2f} s at most"
+        print(f"{kind}: {len(own)} held, {turns}; its own process stood still for {own[0].stalled:.2f} s at most")
     errors = [f"{one.kind}, {one.error}" for one in sessions if one.error]
-    print(f"errors: {len(errors)} {errors[:3]}; split, lost or doubled: {len(wrong)} {wrong[:3]}")
+    print(f"errors: {len(errors)} {errors}; split, lost or doubled: {len(wrong)} {wrong[:3]}")
     return 1 if errors or wrong else 0
 
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 MOST_SECONDS = 60
 """A turn that takes longer hangs."""
+_TICK = 0.2
 
 
 def openai_chat(address: str) -> Ask:
@@ -103,7 +104,17 @@ async def hold(ask: Ask, label: str, turns: int) -> dict[str, Any]:
     return {"error": "", "said": [one["content"] for one in talk], "longest": longest}
 
 
-async def run(options: argparse.Namespace) -> list[dict[str, Any]]:
+async def longest_stall(stop: asyncio.Event) -> float:
+    """Return for how long this process did nothing for its conversations: what hangs meanwhile hangs here."""
+    longest = 0.0
+    while not stop.is_set():
+        begun = time.monotonic()
+        await asyncio.sleep(_TICK)
+        longest = max(longest, time.monotonic() - begun - _TICK)
+    return longest
+
+
+async def run(options: argparse.Namespace) -> dict[str, Any]:
     ask = CLIENTS[options.kind](options.address)
     slots = asyncio.Semaphore(options.at_once)
     await ask([{"role": "user", "content": "hi"}])  # a client imports much of itself with its first request
@@ -112,7 +123,11 @@ async def run(options: argparse.Namespace) -> list[dict[str, Any]]:
         async with slots:
             return await hold(ask, f"{options.kind} {number}", options.turns)
 
-    return await asyncio.gather(*map(one, range(options.sessions)))
+    stop = asyncio.Event()
+    watch = asyncio.create_task(longest_stall(stop))
+    held = await asyncio.gather(*map(one, range(options.sessions)))
+    stop.set()
+    return {"held": held, "stalled": await watch}
 
 
 def main() -> None:
