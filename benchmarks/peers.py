@@ -12,7 +12,11 @@ from pathlib import Path
 from leporello.config.engines import MANIFEST
 from leporello.plugins.manifest import read_manifest
 
-OFFLINE = {"LITELLM_LOCAL_MODEL_COST_MAP": "True", "LITELLM_TELEMETRY": "False"}
+OFFLINE = {
+    "LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS": "True",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",
+    "LITELLM_TELEMETRY": "False",
+}
 """The environment in which they ask for nothing from elsewhere."""
 
 _VENV = Path(__file__).parent.parent / ".venv"

@@ -91,7 +91,8 @@ def examine(client: Client, session: Session, before: Relay, behind: Relay, stor
     """Look at everything that was recorded and stored."""
     found = Findings(sides=session.sides, streamed=behind.streamed, recalled=session.recalled)
     found.problems += session.problems
-    found.answer = said.strip().splitlines()[-1] if said.strip() else ""
+    lines = ["", *said.strip().splitlines()]
+    found.answer = next((line for line in reversed(lines) if session.fact in line), lines[-1])
     pairs = list(_pairs(client, before, behind, found.problems))
     found.requests = len(pairs)
     _refused(pairs, before, found)
