@@ -4,7 +4,7 @@ They ask again, edit, ask aside, fail, repeat ids of calls, and change what they
 gateways on one store come and go. After every request
 
 - what the provider got has no word of another client, and neither has its conversation, unless both clients sent the
-  same words and got the same answers before: nobody could tell which of them goes on;
+  same words and got the same answers before (a limit: one may go on as a branch of the other's conversation);
 - what the provider got is valid, and ends with what the client said last;
 - the window of a branch that was never folded shows its path;
 
