@@ -14,7 +14,7 @@ from tests.fixtures.view import client_of, parsed
 
 from leporello.store import JournalRow, open_store
 from leporello.view import rendering, text
-from leporello.view.app import ENTRIES
+from leporello.view.pages import ENTRIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
