@@ -47,6 +47,7 @@ _M_MMAP_THRESHOLD, _M_ARENA_MAX = -3, -8  # as in malloc.h
 _LONG_TEXT, _ARENAS = 512 * 1024, 4
 _LONGEST_HEADERS: Final = 64 * 1024
 _SWITCH_SECONDS: Final = 0.0005  # a thread that computes must not keep the event loop from its turn
+_YOUNG_OBJECTS: Final = 10_000  # a request makes some thousands, in few cycles: it is not looked through several times
 
 
 def serve(
@@ -100,6 +101,7 @@ def _stop_with_parent(server: Server) -> None:
 
 def _prepare() -> None:
     sys.setswitchinterval(_SWITCH_SECONDS)
+    gc.set_threshold(_YOUNG_OBJECTS, *gc.get_threshold()[1:])
     _give_memory_back()
 
 
