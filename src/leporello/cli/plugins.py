@@ -180,10 +180,9 @@ def refuse_unusable(config: Config, name: str) -> None:
     """Raise when there is no engine of this name, or when it cannot be used."""
     hermes.install(first=True)
     found = _engines(config).get(name)
-    if found is None:
-        _try(config, name)  # says what was looked for, where, and why it failed
-    elif found.problem:
+    if found is not None and found.problem:
         raise PluginError(f"{found.problem}.", plugin=name, file=found.path)
+    _try(config, name)  # says what was looked for, where, and why it failed
 
 
 def _subject(engine: str, path: Path | None) -> tuple[Config, str]:
@@ -238,6 +237,7 @@ def _pick(path: Path | None) -> None:
     if chosen is None or names[chosen] == current:
         click.echo(f"context.engine stays {current}")
     else:
+        refuse_unusable(config, names[chosen])
         _write(path, names[chosen])
 
 
