@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from leporello.engine import Usage, normalise_usage
+from leporello.prices import cost
 
 if TYPE_CHECKING:
     from leporello.messages.types import Message
@@ -55,6 +56,12 @@ class LLM(Protocol):
 
     def complete(self, messages: list[Message], *, max_tokens: int, timeout: float) -> Completion:
         """Ask once, without retries."""
+
+
+def cost_of(llm: LLM, completion: Completion) -> float | None:
+    """Return the US dollars of an answer, or None when its price is not known; the user's own prices come first."""
+    model = completion.model or llm.model
+    return cost(completion.usage, model, llm.provider, overrides=getattr(llm, "own_prices", None))
 
 
 def visible_text(text: str) -> str:

@@ -78,16 +78,26 @@ def price_of(
 
     `overrides` maps "provider/model" or "model" to a price (or to its fields as a mapping) and comes first.
     """
-    return (_own(model, provider, overrides) if overrides else None) or _listed(model, provider)
+    return (own_price(model, provider, overrides) if overrides else None) or _listed(model, provider)
 
 
-def _own(model: str, provider: str, overrides: Mapping[str, Price | Mapping[str, Any]]) -> Price | None:
+def own_price(model: str, provider: str, overrides: Mapping[str, Price | Mapping[str, Any]]) -> Price | None:
+    """Return what a model costs by the user's own prices, or None when they do not have it."""
     own = {plain_name(key): price for key, price in overrides.items()}
     name, route = _named(model, provider)
     for key in (f"{provider}/{model}", f"{route}/{name}", model, name):
         if (found := own.get(plain_name(key))) is not None:
             return found if isinstance(found, Price) else _price(found)
     return None
+
+
+def price_in(report: Mapping[str, Any]) -> Price | None:
+    """Return the price that held when the journal row of a request was written; None when none was known."""
+    noted = report.get("price")
+    if isinstance(noted, Mapping):
+        return _price(noted)
+    model = str(report.get("model") or "")
+    return price_of(model, str(report.get("provider") or "")) if model else None
 
 
 @lru_cache(maxsize=256)
