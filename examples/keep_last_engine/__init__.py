@@ -85,7 +85,7 @@ class KeepLastEngine(ContextEngine):
             kept.insert(0, turn)
         dropped = turns[: len(turns) - len(kept)]
         result = head + self._summary(_messages(dropped), focus_topic or "") + _messages(kept)
-        self._report(messages, result, overhead=max((current_tokens or 0) - count_messages(messages), 0))
+        self._report(messages, result, current_tokens or 0)
         return result
 
     def _summary(self, dropped: list[Message], focus: str) -> list[Message]:
@@ -104,9 +104,10 @@ class KeepLastEngine(ContextEngine):
         ]
         return summary if count_messages(summary) < count_messages(dropped) else []
 
-    def _report(self, before: list[Message], after: list[Message], *, overhead: int) -> None:
-        """Say what was done, and wait until it is worth doing again; `overhead` is what else the request holds."""
+    def _report(self, before: list[Message], after: list[Message], request_tokens: int) -> None:
+        """Say what was done, and wait until it is worth doing again."""
         tokens, tokens_before = count_messages(after), count_messages(before)
+        overhead = max(request_tokens - tokens_before, 0)  # what else the request holds, such as tools
         self.compression_count += 1
         self._folds_at = tokens + overhead + int(self.threshold_tokens * REGROWTH)
         self.last_compaction = CompactionReport(
