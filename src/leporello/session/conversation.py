@@ -27,7 +27,7 @@ from leporello.messages import (
 )
 from leporello.messages.rules import takes_turns
 from leporello.messages.types import ROLES, newest_of
-from leporello.prices import cost, cost_at
+from leporello.prices import cost
 from leporello.redact import logger, redact
 from leporello.session.accounts import REQUEST, Accounts, Parts, apportioned
 from leporello.session.answers import INCOMPLETE
@@ -533,21 +533,17 @@ class Conversation:
                 report["price"] = {kind: rate for kind, rate in asdict(route.own_price).items() if rate is not None}
         if error is not None:
             report["error"] = error
+        ttl: Literal["5m", "1h"] = "1h" if self.caching.ttl == "1h" else "5m"
+        own = {route.model: route.own_price} if route.own_price is not None else None
         return JournalRow(
             reason=REQUEST,
             keep=0,
             added=(),
             prefix=sent.prefix if sent else "",
             usage=dict(usage or {}),
-            cost_usd=self._cost(usage, route) if usage else None,
+            cost_usd=cost(usage, route.model, route.provider, cache_ttl=ttl, overrides=own) if usage else None,
             report=report,
         )
-
-    def _cost(self, usage: Usage, route: Route) -> float | None:
-        ttl: Literal["5m", "1h"] = "1h" if self.caching.ttl == "1h" else "5m"
-        if route.own_price is not None:
-            return cost_at(usage, route.own_price, cache_ttl=ttl)
-        return cost(usage, route.model, route.provider, cache_ttl=ttl)
 
     def _estimated_usage(self, answer: ModelAnswer) -> dict[str, Any]:
         """Return an estimate for the engine when the provider reports no usage."""
