@@ -13,6 +13,8 @@ from leporello.errors import ConfigError
 from leporello.lcm.engine import LCMEngine
 from leporello.llm import connect
 from leporello.llm.client import Completion, cost_of
+from leporello.prices import Price, price_of
+from leporello.prices.table import price_in
 from leporello.proof import ReplaySettings, replay_all
 from leporello.proof.savings import Savings, savings_of, total_of
 from leporello.store import open_store
@@ -78,6 +80,13 @@ def test_what_was_paid_stays_what_it_was_when_the_price_changes(
     assert saved(session).uncached_usd == pytest.approx((3_000 * 2 + 3_000 * 4) / 1_000_000)
 
 
+@pytest.mark.parametrize("price", [{"input": "x", "output": 1}, {"output": 1}, {"input": -1, "output": 1}, 7])
+def test_a_row_of_a_strangers_file_that_notes_no_price_has_the_listed_one(price: Any) -> None:
+    report = {"model": "claude-sonnet-5", "price": price}
+    assert price_in(report) == price_of("claude-sonnet-5")
+    assert price_in({**report, "price": {"input": 1, "output": 0}}) == Price(input=1, output=0)
+
+
 def test_a_price_of_one_provider_is_only_for_it() -> None:
     config = Config.from_mapping({"prices": {"here/harbour-1": {"input": 1, "output": 1}}})
     assert config.own_prices()["here/harbour-1"]["cache_read"] is None
@@ -103,7 +112,8 @@ def test_summaries_and_the_automatic_threshold_follow_them() -> None:
     both = {**PRICES, "auxiliary": {"compression": {"model": "harbour-1", "base_url": "http://127.0.0.1:9/v1"}}}
     llm = connect(Config.from_mapping(both), environ={})
     assert llm is not None
-    assert cost_of(llm, Completion(text="A summary.", usage=normalise_usage(USAGE))) == pytest.approx(DOLLARS)
+    summary = Completion(text="A summary.", usage=normalise_usage(USAGE), model="harbour-1-turbo-x")
+    assert cost_of(llm, summary) == pytest.approx(DOLLARS)
     thresholds = set()
     for read in (0.01, 2):
         own = {"harbour-1": {"input": 2, "output": 10, "cache_read": read, "cache_write": 4}}

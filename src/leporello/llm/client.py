@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from leporello.engine import Usage, normalise_usage
-from leporello.prices import cost
+from leporello.prices import cost, cost_at
+from leporello.prices.table import own_price
 
 if TYPE_CHECKING:
     from leporello.messages.types import Message
@@ -59,9 +60,14 @@ class LLM(Protocol):
 
 
 def cost_of(llm: LLM, completion: Completion) -> float | None:
-    """Return the US dollars of an answer, or None when its price is not known; the user's own prices come first."""
-    model = completion.model or llm.model
-    return cost(completion.usage, model, llm.provider, overrides=getattr(llm, "own_prices", None))
+    """Return the US dollars of an answer, or None when its price is not known.
+
+    The user's own prices come first; they name the model as it is asked for, and an answer may name its version.
+    """
+    own = getattr(llm, "own_prices", None)
+    if own and (price := own_price(llm.model, llm.provider, own)) is not None:
+        return cost_at(completion.usage, price)
+    return cost(completion.usage, completion.model or llm.model, llm.provider)
 
 
 def visible_text(text: str) -> str:

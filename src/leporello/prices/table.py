@@ -9,6 +9,7 @@ come first and may name any provider.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -92,12 +93,20 @@ def own_price(model: str, provider: str, overrides: Mapping[str, Price | Mapping
 
 
 def price_in(report: Mapping[str, Any]) -> Price | None:
-    """Return the price that held when the journal row of a request was written; None when none was known."""
+    """Return the user's own price that a journal row notes, else the listed one of its model; None: not known.
+
+    A row may come from a file of somebody else: what is no price in it is passed over.
+    """
     noted = report.get("price")
-    if isinstance(noted, Mapping):
-        return _price(noted)
+    rates = {kind: noted[kind] for kind in _KINDS if _is_rate(noted.get(kind))} if isinstance(noted, Mapping) else {}
+    if {"input", "output"} <= rates.keys():
+        return Price(**rates)
     model = str(report.get("model") or "")
     return price_of(model, str(report.get("provider") or "")) if model else None
+
+
+def _is_rate(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 @lru_cache(maxsize=256)

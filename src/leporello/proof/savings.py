@@ -103,7 +103,7 @@ def _request(row: JournalRow, history: int, before: int, model: str) -> Savings:
     read, written = _count(usage, "cache_read_tokens"), _count(usage, "cache_write_tokens")
     whole = max(prompt, history + _count(row.report, "tools"))
     named, provider = str(row.report.get("model") or model), str(row.report.get("provider") or "")
-    price = price_in({"model": named, **row.report})
+    price = price_in({**row.report, "model": named})
     window = _count(row.report, "context_length") or (window_of(named, provider) if named else None)
     counted = Savings(
         requests=1,

@@ -530,7 +530,9 @@ class Conversation:
             if sent.tokens_lost:
                 report["tokens_lost"] = sent.tokens_lost
             if route.own_price is not None:
-                report["price"] = {kind: rate for kind, rate in asdict(route.own_price).items() if rate is not None}
+                report["price"] = {
+                    kind: rate for kind, rate in asdict(route.own_price).items() if rate not in (None, "")
+                }
         if error is not None:
             report["error"] = error
         ttl: Literal["5m", "1h"] = "1h" if self.caching.ttl == "1h" else "5m"
