@@ -88,7 +88,7 @@ def list_command(outer: Path | None, path: Path | None, as_json: bool) -> None:
 @_file_option
 @click.pass_obj
 def use(outer: Path | None, name: str, path: Path | None) -> None:
-    """Make NAME the context engine: writes context.engine into config.yaml.
+    """Make NAME the context engine: loads it, and writes context.engine into config.yaml if it can be used.
 
     Example: leporello plugins use lcm
     """
