@@ -108,6 +108,9 @@ gateway:                    # leporello serve
 windows:
   my-finetune: 131072
   openrouter/qwen/qwen3-8b: 40960
+
+prices:
+  my-finetune: {input: 0.5, output: 2}
 """
 
 

@@ -159,6 +159,20 @@ def test_it_is_not_said_to_be_installed_where_hermes_agent_would_not_take_it(
     assert (done.code, NOT_CHOSEN[config] in done.err, listing(home)) == (2, True, before)
 
 
+def test_a_configuration_that_cannot_be_changed_line_by_line_is_left_with_what_to_write(
+    leporello: Leporello, tmp_path: Path
+) -> None:
+    """It is Hermes Agent's file: our own commands for config.yaml say nothing about it."""
+    home = home_with(tmp_path, "context: {}\n...\n")
+    before = listing(home)
+    refused = leporello("hermes", "install", "--home", home, "--yes")
+    assert refused.code == 2
+    assert "plugins.enabled: the file's layout is too unusual for this command." in refused.err
+    assert "Set it to [leporello] in an editor, and repeat this." in refused.err
+    assert "leporello config" not in refused.err
+    assert listing(home) == before
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root writes files of others")
 def test_the_owner_of_the_configuration_stays_it(leporello: Leporello, tmp_path: Path) -> None:
     config = home_with(tmp_path, "model: {default: x}\n") / "config.yaml"

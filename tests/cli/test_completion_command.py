@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import subprocess
 import sys
 from typing import TYPE_CHECKING
@@ -40,6 +42,31 @@ def test_the_shell_is_the_users_own(leporello: Leporello, monkeypatch: pytest.Mo
     unknown = leporello("completion")
     assert unknown.code == 2
     assert "leporello completion bash" in unknown.err
+
+
+@pytest.mark.parametrize("variable", [None, ""])
+def test_without_the_variable_the_shell_is_that_of_the_account(
+    leporello: Leporello, monkeypatch: pytest.MonkeyPatch, variable: str | None
+) -> None:
+    """Jobs, containers and services have no $SHELL."""
+    monkeypatch.delenv("SHELL", raising=False) if variable is None else monkeypatch.setenv("SHELL", variable)
+    account = ["someone", "x", 1000, 1000, "", "/home/someone", "/usr/bin/zsh"]
+    monkeypatch.setattr(pwd, "getpwuid", lambda _user: pwd.struct_passwd(account))
+    assert leporello("completion").out.startswith("#compdef leporello")
+    account[-1] = "/usr/sbin/nologin"
+    refused = leporello("completion")
+    assert refused.code == 2
+    assert "name the shell, one of bash, fish, zsh" in refused.err
+
+
+def test_an_account_that_the_system_does_not_know_has_no_shell(
+    leporello: Leporello, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SHELL", raising=False)
+    monkeypatch.setattr(os, "getuid", lambda: 2_000_000_000)
+    refused = leporello("completion")
+    assert refused.code == 2
+    assert "leporello completion bash" in refused.err
 
 
 def test_the_command_answers_what_a_shell_asks_when_tab_is_pressed() -> None:

@@ -81,7 +81,7 @@ def test_show_tells_defaults_from_the_file(tmp_path: Path) -> None:
             '  mine.url                                     "postgresql://me:***@h/db"   line 6',
         ]
     )
-    assert len([line for line in lines if line.endswith("default")]) == 56
+    assert len([line for line in lines if line.endswith("default")]) == 57
 
 
 def test_show_as_json(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -306,6 +306,26 @@ def test_a_database_is_read_while_its_program_writes_to_it(leporello: Leporello,
         db.execute(row, ("Half a sentence",))
         assert leporello("import", tmp_path / "a.db", "--store", tmp_path / "s.db").code == 0
     assert [one["content"] for one in stored(tmp_path / "s.db", "s1")][8:] == ["What was said last."]
+
+
+@pytest.mark.parametrize("in_use", [False, True])
+def test_beside_a_database_nothing_is_left(leporello: Leporello, tmp_path: Path, in_use: bool) -> None:
+    """SQLite makes two files to read one that has a write-ahead log; those of a program that uses it stay."""
+    folder = tmp_path / "theirs"
+    folder.mkdir()
+    hermes_lcm(folder / "a.db", {"s1": tool_turns("one", 2)})
+    with closing(sqlite3.connect(folder / "a.db")) as db:
+        db.execute("PRAGMA journal_mode = WAL")
+    with ExitStack() as stack:
+        if in_use:
+            user = stack.enter_context(closing(sqlite3.connect(folder / "a.db")))
+            user.execute("SELECT count(*) FROM messages").fetchone()
+        before = {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in folder.glob("a.db")}
+        names = sorted(file.name for file in folder.iterdir())
+        assert len(names) == (3 if in_use else 1)
+        assert leporello("import", folder / "a.db", "--store", tmp_path / "s.db").code == 0
+        assert sorted(file.name for file in folder.iterdir()) == names
+        assert {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in folder.glob("a.db")} == before
 
 
 @pytest.mark.slow

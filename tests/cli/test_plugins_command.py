@@ -40,8 +40,11 @@ class Terminal:
         } | {"LEPORELLO_HOME": str(home), "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1", "PYTHONWARNINGS": "default"}
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        return self.command("plugins", *arguments)
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [*COMMAND, "plugins", *arguments],
+            [*COMMAND, *arguments],
             env=self.environ,
             cwd=self.home.parent,
             capture_output=True,
@@ -108,7 +111,7 @@ def test_list_shows_what_there_is_and_marks_the_current_one(terminal: Terminal) 
 Provider Plugins → Context Engine
    name        version  from      what it is
 ●  compressor           built-in  Summarises the middle of a long conversation.
-   alpha       0.1.0    home      Keeps the newest turns of a conversation that fit, and drops the older ones.
+   alpha       0.1.0    home      Keeps the newest turns of a conversation that fit, and a summary of the older ones.
    lcm         0.1.0    shipped   Keeps every message and folds the older ones; all can be searched and unfolded.\
 """)
 
@@ -136,7 +139,8 @@ def test_list_says_that_the_current_one_is_not_there(terminal: Terminal) -> None
 
 
 def test_use_writes_the_configuration_and_keeps_the_rest_of_it(terminal: Terminal) -> None:
-    folder = terminal.engine("alpha", TRAP)
+    terminal.engine("alpha")
+    other = terminal.engine("beta", TRAP)
     (terminal.home / "config.yaml").write_text("# mine\ncontext:\n  engine: compressor  # why\n")
     done = terminal.run("use", "alpha")
     assert (done.returncode, done.stderr) == (0, "")
@@ -144,7 +148,22 @@ def test_use_writes_the_configuration_and_keeps_the_rest_of_it(terminal: Termina
     assert terminal.config.startswith("# mine\ncontext:\n  engine:")
     assert "alpha" in terminal.config
     assert "# why" in terminal.config
-    assert not (folder / "ran").exists()
+    assert not (other / "ran").exists(), "only the engine that is chosen is run"
+
+
+@pytest.mark.parametrize(
+    ("code", "cause"), [("\nimport no_such_module\n", "no_such_module"), ("\n1 / 0\n", "ZeroDivisionError")]
+)
+def test_an_engine_that_cannot_be_loaded_is_not_chosen(terminal: Terminal, code: str, cause: str) -> None:
+    terminal.engine("alpha", code)
+    for command in (("plugins", "use", "alpha"), ("config", "set", "context.engine", "alpha")):
+        done = terminal.command(*command)
+        assert done.returncode == 2
+        assert cause in done.stderr
+        assert "Traceback" not in done.stderr
+        assert not (terminal.home / "config.yaml").exists()
+    assert cause in terminal.type(b"j\r", until="Enter chooses")
+    assert not (terminal.home / "config.yaml").exists()
 
 
 def test_use_refuses_what_is_not_there_and_writes_nothing(terminal: Terminal) -> None:
@@ -252,7 +271,7 @@ def test_new_writes_an_engine_that_passes_its_own_check(terminal: Terminal) -> N
     assert (checked.returncode, checked.stderr) == (0, "")
     report = json.loads(checked.stdout)
     assert report["ok"]
-    assert {result["status"] for result in report["checks"]} == {"passed", "not checked"}
+    assert {result["status"] for result in report["checks"]} == {"passed"}, "a newcomer ends with all green"
     again = terminal.run("new", "my-engine", "--path", "engines")
     assert (again.returncode, "exists already" in again.stderr) == (2, True)
 

@@ -191,7 +191,7 @@ class TestRefused:
             "configuration, compression.threshold.deep: this key is unknown. threshold has no keys."
         )
         assert refused(file, "nobody.x", "1") == snapshot(
-            "configuration, nobody: there is no block and no engine of this name. The blocks are model, context, compression, auxiliary, prompt_caching, plugins, store, lcm, gateway, windows; an engine's own block is read when the engine is installed or chosen."
+            "configuration, nobody: there is no block and no engine of this name. The blocks are model, context, compression, auxiliary, prompt_caching, plugins, store, lcm, gateway, windows, prices; an engine's own block is read when the engine is installed or chosen."
         )
 
     def test_a_value_that_is_no_yaml(self, file: Path) -> None:

@@ -53,7 +53,7 @@ class TestKeys:
             "config.yaml, line 2, store.qqqq: this key is unknown. Known here: url."
         )
         assert said("zzzz:\n  a: 1\n") == snapshot(
-            "config.yaml, line 1, zzzz: there is no block and no engine of this name. The blocks are model, context, compression, auxiliary, prompt_caching, plugins, store, lcm, gateway, windows; an engine's own block is read when the engine is installed or chosen."
+            "config.yaml, line 1, zzzz: there is no block and no engine of this name. The blocks are model, context, compression, auxiliary, prompt_caching, plugins, store, lcm, gateway, windows, prices; an engine's own block is read when the engine is installed or chosen."
         )
 
     def test_the_nearest_engine(self, home: Path) -> None:

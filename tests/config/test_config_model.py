@@ -86,6 +86,7 @@ def test_every_default() -> None:
             "gateway.system": None,
             "gateway.workspace": None,
             "windows": {},
+            "prices": {},
         }
     )
 

@@ -27,6 +27,7 @@ names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9_-]{0,12}", fullmatch=True)
 texts = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 tokens = st.integers(1, 10**9)
 seconds = st.floats(1e-9, 1e12)
+dollars = st.floats(0, 1e6)
 addresses = st.builds("http://{}:{}/v1".format, names, st.integers(1, 65535))
 
 SCALARS: dict[str, st.SearchStrategy[Any]] = {
@@ -90,6 +91,11 @@ COLLECTIONS: dict[str, st.SearchStrategy[Any]] = {
     "gateway.workspace": st.builds("/{}/{}".format, names, names) | st.none(),
     "gateway.api_keys": st.dictionaries(names, st.from_regex(r"sha256:[0-9a-f]{64}", fullmatch=True), max_size=2),
     "windows": st.dictionaries(texts, tokens, max_size=3),
+    "prices": st.dictionaries(
+        texts,
+        st.fixed_dictionaries({"input": dollars, "output": dollars}, optional={"cache_read": dollars}),
+        max_size=3,
+    ),
 }
 
 

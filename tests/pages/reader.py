@@ -70,6 +70,7 @@ class Reader:
         hidden = re.compile(r".*_API_KEY|LEPORELLO_.*|PYTEST_.*|COLUMNS|PIP_.*")
         self._environ = {name: value for name, value in os.environ.items() if not hidden.fullmatch(name)} | {
             "HOME": str(folder / "home"),
+            "SHELL": "/bin/bash",
             "PATH": f"{Path(python).parent}:{os.environ['PATH']}",
             **environ,
         }

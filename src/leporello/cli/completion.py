@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,7 @@ def command(shell: str | None, install: bool) -> None:
     """
     from leporello.cli.main import commands
 
-    name = shell or Path(os.environ.get("SHELL", "")).name
+    name = shell or _own_shell()
     kind = get_completion_class(name) if name in _FILES else None
     if kind is None:
         raise click.UsageError(f"name the shell, one of {', '.join(sorted(_FILES))}: leporello completion bash")
@@ -41,3 +42,14 @@ def command(shell: str | None, install: bool) -> None:
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(source, encoding="utf-8")
     click.echo(f"wrote {file}; a new {name} completes `leporello` with Tab. {needed}".rstrip())
+
+
+def _own_shell() -> str:
+    """Return the name of the user's shell: of `$SHELL`, else of the account, as cron and containers leave it unset."""
+    path = os.environ.get("SHELL", "")
+    if not path:
+        try:
+            path = pwd.getpwuid(os.getuid()).pw_shell
+        except KeyError:
+            return ""
+    return Path(path).name

@@ -30,6 +30,7 @@ from leporello.plugins import EngineSource, hermes
 from leporello.plugins.discover import Found, places
 from leporello.plugins.enabled import EnabledPlugins, survey
 from leporello.plugins.hermes.host import serve
+from leporello.prices import price_of
 from leporello.store import open_store
 from leporello.store.sqlite import SQLiteStore
 from leporello.store.sqlite.migrations import versions
@@ -217,6 +218,7 @@ def _engine(config: Config, enabled: EnabledPlugins) -> Iterator[Diagnostic]:
     for oddity in oddities:
         yield Diagnostic(section="engine", subject=name, status="warning", detail=oddity)
     yield _window(config, 0 if assumed else engine.context_length)
+    yield from _price(config)
     close = getattr(engine, "close", None)  # an engine on another host's contract may have none
     if callable(close):
         close()
@@ -235,6 +237,20 @@ def _loaded(config: Config, enabled: EnabledPlugins) -> tuple[ContextEngine | No
             return None, False, str(error), []
     oddities = [str(one.message) for one in caught if issubclass(one.category, LeporelloWarning)]
     return engine, source.assumes_window(engine), "", oddities
+
+
+def _price(config: Config) -> Iterator[Diagnostic]:
+    """Say what the configured model costs, and who says so."""
+    model, provider = config.model.default, config.model.provider
+    if not model:
+        return
+    price = price_of(model, "" if provider == "auto" else provider, overrides=config.own_prices())
+    if price is None:
+        text = f"the price of {model} is not known: leporello config set prices.{model} '{{input: 0.5, output: 2}}'"
+        yield Diagnostic(section="engine", subject="price", status="note", detail=text)
+        return
+    text = f"${price.input:g} in, ${price.output:g} out for a million tokens ({price.source})"
+    yield Diagnostic(section="engine", subject="price", status="ok", detail=text)
 
 
 def _window(config: Config, context_length: int) -> Diagnostic:

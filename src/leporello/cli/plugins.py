@@ -88,7 +88,7 @@ def list_command(outer: Path | None, path: Path | None, as_json: bool) -> None:
 @_file_option
 @click.pass_obj
 def use(outer: Path | None, name: str, path: Path | None) -> None:
-    """Make NAME the context engine: writes context.engine into config.yaml.
+    """Make NAME the context engine: loads it, and writes context.engine into config.yaml if it can be used.
 
     Example: leporello plugins use lcm
     """
@@ -180,10 +180,9 @@ def refuse_unusable(config: Config, name: str) -> None:
     """Raise when there is no engine of this name, or when it cannot be used."""
     hermes.install(first=True)
     found = _engines(config).get(name)
-    if found is None:
-        _try(config, name)  # says what was looked for, where, and why it failed
-    elif found.problem:
+    if found is not None and found.problem:
         raise PluginError(f"{found.problem}.", plugin=name, file=found.path)
+    _try(config, name)  # says what was looked for, where, and why it failed
 
 
 def _subject(engine: str, path: Path | None) -> tuple[Config, str]:
@@ -238,6 +237,7 @@ def _pick(path: Path | None) -> None:
     if chosen is None or names[chosen] == current:
         click.echo(f"context.engine stays {current}")
     else:
+        refuse_unusable(config, names[chosen])
         _write(path, names[chosen])
 
 

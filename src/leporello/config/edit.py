@@ -13,7 +13,7 @@ from leporello.config.engines import LOSSLESS, plugin_folders, user_engines
 from leporello.config.fields import kind_at, split_key
 from leporello.config.home import default_path
 from leporello.config.keys import looks_like_key, names_a_key, where_keys_belong
-from leporello.config.layout import LayoutError, with_value, without
+from leporello.config.layout import LayoutError, inline, with_value, without
 from leporello.config.load import BYTE_ORDER_MARK, check_text, read_text
 from leporello.config.model import Config
 from leporello.config.problems import unknown_key
@@ -103,6 +103,7 @@ def with_key(text: str, file: Path, key: str, value: Any) -> str:
         key,
         layout=lambda old, root: with_value(old, root, location, value),
         meaning=lambda values: _with(values, location, value),
+        hint=f"Set it to {inline(value)} in an editor, and repeat this.",
     )
 
 
@@ -115,6 +116,7 @@ def without_key(text: str, file: Path, key: str) -> str:
         key,
         layout=lambda old, root: without(old, root, location),
         meaning=lambda values: _without(values, location),
+        hint="Take it out in an editor, and repeat this.",
     )
 
 
@@ -129,7 +131,8 @@ def _change(
     file = _file(path)
     old = read_text(file) or ""
     body = old.removeprefix(BYTE_ORDER_MARK)
-    new = _edited(body, file, key, layout=layout, meaning=meaning)
+    hint = "Change it in an editor, and run `leporello config check`."
+    new = _edited(body, file, key, layout=layout, meaning=meaning, hint=hint)
     _raise_problems(new, file, key)
     write_atomically(file, old.removesuffix(body) + new)
 
@@ -141,6 +144,7 @@ def _edited(
     *,
     layout: Callable[[str, Node | None], str],
     meaning: Callable[[dict[Any, Any]], dict[Any, Any]],
+    hint: str,
 ) -> str:
     """Return the changed text, when it says what it should and nothing else."""
     location = split_key(key)
@@ -153,7 +157,6 @@ def _edited(
         understood = False
     if not understood:
         line = before.lines.get(location[:1])
-        hint = "Change it in an editor, and run `leporello config check`."
         raise ConfigError(
             "the file's layout is too unusual for this command.", file=file, line=line, key=key, hint=hint
         )

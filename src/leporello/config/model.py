@@ -93,6 +93,7 @@ Origin: TypeAlias = Annotated[
 ]
 Folder: TypeAlias = Annotated[Path, BeforeValidator(_absolute), Allowed(text="the path of a folder")]
 Tokens: TypeAlias = Annotated[int, Field(ge=1)]
+Dollars: TypeAlias = Annotated[float, Field(ge=0)]
 Seconds: TypeAlias = Annotated[float, Field(gt=0)]
 HashedKey: TypeAlias = Annotated[
     str,
@@ -428,6 +429,15 @@ class Gateway(ConfigBlock):
     )
 
 
+class PriceSettings(ConfigBlock):
+    """What a model costs, in US dollars per million tokens."""
+
+    input: Dollars
+    output: Dollars
+    cache_read: Dollars | None = None
+    cache_write: Dollars | None = None
+
+
 class Config(ConfigBlock):
     """The whole configuration; `load`, `from_mapping` and `coerce` make one and say kindly what is wrong."""
 
@@ -444,6 +454,12 @@ class Config(ConfigBlock):
         default={},
         description="Windows in tokens that override the known ones: `model: tokens` for every provider, "
         "or `provider/model: tokens` for one.",
+    )
+    prices: Annotated[dict[str, PriceSettings], NULL_IS_EMPTY_BLOCK] = Field(
+        default={},
+        description="Prices that come before the listed ones, in US dollars per million tokens: `model: {input: 0.5, "
+        "output: 2}` for every provider, or `provider/model: …` for one. Without `cache_read` or `cache_write` such "
+        "tokens cost as much as `input`.",
     )
 
     _path: Path | None = PrivateAttr(default=None)
@@ -496,8 +512,21 @@ class Config(ConfigBlock):
         """Return a copy of one top-level block, with our defaults if it is ours; {} when there is none."""
         if name in self._unchecked or name not in type(self).model_fields:
             return self.engine_block(name)
-        value = getattr(self, name)
-        return value.model_dump() if isinstance(value, ConfigBlock) else dict(value)
+        return dict(self.model_dump(include={name})[name])
+
+    def own_prices(self) -> dict[str, dict[str, Any]]:
+        """Return `prices` as `leporello.prices` takes them."""
+        return {
+            model: {
+                "input": price.input,
+                "output": price.output,
+                "cache_read": price.cache_read,
+                "cache_write_5m": price.cache_write,
+                "cache_write_1h": price.cache_write,
+                "source": "config.yaml",
+            }
+            for model, price in self.prices.items()
+        }
 
     def engine_block(self, name: str) -> dict[str, Any]:
         """Return a copy of what the file gives an engine, as it stands; {} when it gives nothing."""

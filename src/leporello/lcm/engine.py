@@ -276,7 +276,7 @@ class LCMEngine(SummarisingEngine):
         self._set_budgets()
 
     def _set_budgets(self) -> None:
-        self._inputs = self._meter.inputs(price_shares(self._model, self._provider))
+        self._inputs = self._meter.inputs(price_shares(self._model, self._provider, self._settings.own_prices))
         self._budgets: LCMBudgets = budgets(self._settings.lcm, self.context_length, self._inputs)
         self.threshold_tokens: int = self._budgets.threshold if self.context_length else 0
         self.threshold_percent: float = self._budgets.threshold / self.context_length if self.context_length else 0.0

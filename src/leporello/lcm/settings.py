@@ -20,6 +20,7 @@ class LCMSettings:
     lcm: Lcm = field(default_factory=Lcm)
     timeout_seconds: float = AuxiliaryCompression.model_fields["timeout_seconds"].default
     answer_tokens: int | None = None
+    own_prices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, config: LCMSettings | Config | Lcm | Mapping[str, Any] | None) -> LCMSettings:
@@ -36,6 +37,7 @@ class LCMSettings:
                     lcm=config.own_lcm(),
                     timeout_seconds=config.auxiliary.compression.timeout_seconds,
                     answer_tokens=config.model.max_tokens,
+                    own_prices=config.own_prices(),
                 )
         # Both know a key `store`: a block in the whole configuration, an address in the engine's own.
         is_block = config.keys() <= Lcm.model_fields.keys() and not isinstance(config.get("store"), dict)

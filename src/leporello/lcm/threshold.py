@@ -21,6 +21,9 @@ from typing import TYPE_CHECKING
 from leporello.prices import price_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from typing import Any
+
     from leporello.config.model import Lcm
 
 LEAST_IN_VIEW = 30_000  # excess and masked zone: with less a turn is cheaper still, but there is little to work with
@@ -131,9 +134,9 @@ def budgets(settings: Lcm, context_length: int, inputs: Inputs) -> LCMBudgets:
     )
 
 
-def price_shares(model: str, provider: str) -> tuple[float, float]:
-    """Return what a cached read and a cache write cost, as shares of the price of fresh input."""
-    price = price_of(model, provider) if model else None
+def price_shares(model: str, provider: str, own: Mapping[str, Mapping[str, Any]] | None = None) -> tuple[float, float]:
+    """Return what a cached read and a cache write cost, as shares of the price of fresh input; own prices first."""
+    price = price_of(model, provider, overrides=own) if model else None
     if price is None or not price.input:
         return CACHED_READ, CACHE_WRITE
     read = price.input if price.cache_read is None else price.cache_read

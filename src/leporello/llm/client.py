@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from leporello.engine import Usage, normalise_usage
+from leporello.prices import cost, cost_at
+from leporello.prices.table import own_price
 
 if TYPE_CHECKING:
     from leporello.messages.types import Message
@@ -55,6 +57,17 @@ class LLM(Protocol):
 
     def complete(self, messages: list[Message], *, max_tokens: int, timeout: float) -> Completion:
         """Ask once, without retries."""
+
+
+def cost_of(llm: LLM, completion: Completion) -> float | None:
+    """Return the US dollars of an answer, or None when its price is not known.
+
+    The user's own prices come first; they name the model as it is asked for, and an answer may name its version.
+    """
+    own = getattr(llm, "own_prices", None)
+    if own and (price := own_price(llm.model, llm.provider, own)) is not None:
+        return cost_at(completion.usage, price)
+    return cost(completion.usage, completion.model or llm.model, llm.provider)
 
 
 def visible_text(text: str) -> str:

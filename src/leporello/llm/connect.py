@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from leporello.config import Config
     from leporello.config.model import ModelSettings
     from leporello.llm.client import LLM
+    from leporello.llm.sdk import SdkClient
 
 DEFAULT_MODELS = {
     "openrouter": "google/gemini-2.5-flash",
@@ -65,7 +66,11 @@ def connect(
         route = _main_route(config, main, environ)
     else:
         route = _named(wanted.provider, wanted.model, environ)
-    return _client(route, _window(config, main, route)) if route else None
+    if route is None:
+        return None
+    client = _client(route, _window(config, main, route))
+    client.own_prices = config.own_prices()
+    return client
 
 
 def _endpoint(config: Config, environ: Mapping[str, str]) -> _Route:
@@ -164,7 +169,7 @@ def _window(config: Config, main: ModelSettings, route: _Route) -> int:
     return window_of(route.model, route.provider, overrides=config.windows) or 0
 
 
-def _client(route: _Route, context_length: int) -> LLM:
+def _client(route: _Route, context_length: int) -> SdkClient:
     if route.provider == "anthropic":
         from leporello.llm.anthropic import AnthropicClient
 

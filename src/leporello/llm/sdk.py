@@ -51,6 +51,8 @@ class SdkClient(ABC):
         self.base_url = base_url
         self.context_length = context_length
         self._api_key = api_key
+        self.own_prices: Mapping[str, Mapping[str, Any]] = {}
+        """The user's own prices, which come before the listed ones."""
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(model={self.model!r}, provider={self.provider!r}, base_url={self.base_url!r})"

@@ -9,6 +9,7 @@ come first and may name any provider.
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -78,16 +79,34 @@ def price_of(
 
     `overrides` maps "provider/model" or "model" to a price (or to its fields as a mapping) and comes first.
     """
-    return (_own(model, provider, overrides) if overrides else None) or _listed(model, provider)
+    return (own_price(model, provider, overrides) if overrides else None) or _listed(model, provider)
 
 
-def _own(model: str, provider: str, overrides: Mapping[str, Price | Mapping[str, Any]]) -> Price | None:
+def own_price(model: str, provider: str, overrides: Mapping[str, Price | Mapping[str, Any]]) -> Price | None:
+    """Return what a model costs by the user's own prices, or None when they do not have it."""
     own = {plain_name(key): price for key, price in overrides.items()}
     name, route = _named(model, provider)
     for key in (f"{provider}/{model}", f"{route}/{name}", model, name):
         if (found := own.get(plain_name(key))) is not None:
             return found if isinstance(found, Price) else _price(found)
     return None
+
+
+def price_in(report: Mapping[str, Any]) -> Price | None:
+    """Return the user's own price that a journal row notes, else the listed one of its model; None: not known.
+
+    A row may come from a file of somebody else: what is no price in it is passed over.
+    """
+    noted = report.get("price")
+    rates = {kind: noted[kind] for kind in _KINDS if _is_rate(noted.get(kind))} if isinstance(noted, Mapping) else {}
+    if {"input", "output"} <= rates.keys():
+        return Price(**rates)
+    model = str(report.get("model") or "")
+    return price_of(model, str(report.get("provider") or "")) if model else None
+
+
+def _is_rate(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < math.inf
 
 
 @lru_cache(maxsize=256)

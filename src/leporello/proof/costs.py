@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from leporello.prices import cost_at, price_of
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from leporello.caching import CacheUse
     from leporello.prices import Price
 
@@ -38,6 +40,7 @@ class Costs:
 
     model: str
     provider: str = ""
+    own_prices: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     input: int = 0
     cache_read: int = 0
     cache_write: int = 0
@@ -70,7 +73,7 @@ class Costs:
     @property
     def price(self) -> Price | None:
         """The price list of the model."""
-        return price_of(self.model, self.provider)
+        return price_of(self.model, self.provider, overrides=self.own_prices)
 
     @property
     def charges(self) -> list[Charge]:
@@ -90,9 +93,8 @@ class Costs:
         return sum(charge.dollars for charge in self.charges) + self.compactions_usd
 
 
-def request_cost(use: CacheUse, output: int, model: str, provider: str = "") -> float | None:
-    """Return the dollars of one request."""
-    price = price_of(model, provider)
+def request_cost(use: CacheUse, output: int, price: Price | None) -> float | None:
+    """Return the dollars of one request; None when the price is not known."""
     if price is None:
         return None
     usage = {

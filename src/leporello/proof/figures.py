@@ -68,7 +68,9 @@ class Figures:
 
     def _assumed(self) -> dict[str, Any]:
         """Return what the dollars rest on: prices, the rules of the cache, and whether the cache can grow old."""
-        price, rules = price_of(self.model, self.provider), rules_of(self.model, self.provider)
+        run = next((run for runs in self.runs.values() for run in runs), None)
+        price = run.costs.price if run else price_of(self.model, self.provider)
+        rules = rules_of(self.model, self.provider)
         listed = {kind: getattr(price, kind) for kind in _PRICES if getattr(price, kind, None) is not None}
         driven = max(self._driven().values(), key=len, default=[])
         return {

@@ -200,7 +200,7 @@ class _Replay:
             session=transcript.name,
             messages=len(messages),
             tokens=count_messages(messages),
-            costs=Costs(model=settings.model, provider=settings.provider),
+            costs=costs_of(settings),
             timed=any(seconds_of(message) is not None for message in messages),
         )
 
@@ -242,7 +242,7 @@ class _Replay:
         folded, self._asked_at = self._folded_since(), self._at
         self.done.costs.add(use, output)
         self.done.overflows += use.prompt > self.settings.window
-        dollars = request_cost(use, output, self.settings.model, self.settings.provider)
+        dollars = request_cost(use, output, self.done.costs.price)
         self.done.points.append(Point(at=self._at, tokens=use.prompt, folded=folded, read=use.read, cost_usd=dollars))
         usage = {
             "prompt_tokens": use.prompt,
@@ -348,6 +348,12 @@ def configured(settings: ReplaySettings) -> Config:
     return config.model_copy(update={"lcm": lcm, "compression": compression})
 
 
+def costs_of(settings: ReplaySettings) -> Costs:
+    """Return no costs yet, of requests to the model of a replay."""
+    own = Config.coerce(settings.config).own_prices()
+    return Costs(model=settings.model, provider=settings.provider, own_prices=own)
+
+
 def _recorded(transcript: Transcript, messages: list[Message], settings: ReplaySettings, cuts: Sequence[Cut]) -> Run:
     """Look at the summaries that the log's own compactions wrote; what was attached beside them is not counted."""
     summaries = {one.at: one.summary for one in transcript.compactions}
@@ -362,7 +368,7 @@ def _recorded(transcript: Transcript, messages: list[Message], settings: ReplayS
         session=transcript.name,
         messages=len(messages),
         tokens=count_messages(messages),
-        costs=Costs(model=settings.model, provider=settings.provider),
+        costs=costs_of(settings),
         cuts=looked,
     )
 

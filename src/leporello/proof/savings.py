@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from leporello.prices import cost_at, price_of
+from leporello.prices import cost_at
+from leporello.prices.table import price_in
 from leporello.session.accounts import totals
 from leporello.tokens import window_of
 
@@ -102,7 +103,7 @@ def _request(row: JournalRow, history: int, before: int, model: str) -> Savings:
     read, written = _count(usage, "cache_read_tokens"), _count(usage, "cache_write_tokens")
     whole = max(prompt, history + _count(row.report, "tools"))
     named, provider = str(row.report.get("model") or model), str(row.report.get("provider") or "")
-    price = price_of(named, provider) if named else None
+    price = price_in({**row.report, "model": named})
     window = _count(row.report, "context_length") or (window_of(named, provider) if named else None)
     counted = Savings(
         requests=1,

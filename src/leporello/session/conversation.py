@@ -9,7 +9,7 @@ provider's answer ─▶ record   the engine gets the usage; stored with its jou
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from leporello.caching import PrefixTracker, tools_within_limit
@@ -529,16 +529,21 @@ class Conversation:
                 report["estimate"] = estimate
             if sent.tokens_lost:
                 report["tokens_lost"] = sent.tokens_lost
+            if route.own_price is not None:
+                report["price"] = {
+                    kind: rate for kind, rate in asdict(route.own_price).items() if rate not in (None, "")
+                }
         if error is not None:
             report["error"] = error
         ttl: Literal["5m", "1h"] = "1h" if self.caching.ttl == "1h" else "5m"
+        own = {route.model: route.own_price} if route.own_price is not None else None
         return JournalRow(
             reason=REQUEST,
             keep=0,
             added=(),
             prefix=sent.prefix if sent else "",
             usage=dict(usage or {}),
-            cost_usd=cost(usage, route.model, route.provider, cache_ttl=ttl) if usage else None,
+            cost_usd=cost(usage, route.model, route.provider, cache_ttl=ttl, overrides=own) if usage else None,
             report=report,
         )
 

@@ -15,6 +15,7 @@ from leporello.engine import ContextEngine
 from leporello.errors import SessionError
 from leporello.plugins import EngineSource
 from leporello.plugins.engine_factory import assumed_window, known_window
+from leporello.prices.table import own_price
 from leporello.session.arguments import check_engine, check_sink, check_store, check_texts, check_window
 from leporello.session.conversation import Conversation
 from leporello.session.converters import converter_of
@@ -205,10 +206,13 @@ def route_of(config: Config, model: str | None, provider: str | None, base_url: 
     served_by = provider or configured
     if not served_by and dialect == "anthropic" and not base_url:
         served_by = "anthropic"
+    name = model or config.model.default or ""
+    served_by = "" if served_by == "auto" else served_by
     return Route(
-        model=model or config.model.default or "",
-        provider="" if served_by == "auto" else served_by,
+        model=name,
+        provider=served_by,
         base_url=base_url or config.model.base_url or "",
+        own_price=own_price(name, served_by, config.own_prices()) if config.prices else None,
     )
 
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from leporello.engine import normalise_usage
 from leporello.errors import ContextTooLongError, MalformedAnswerError, ModelError, NetworkError, OutputLimitError
-from leporello.llm.client import no_usage
-from leporello.prices import cost
+from leporello.llm.client import cost_of, no_usage
 from leporello.redact import redact
 from leporello.summary.answers import NotShorterError
 from leporello.tokens import count_messages
@@ -139,7 +138,7 @@ class Calls:
     def _account(self, completion: Completion) -> None:
         for key, value in normalise_usage(completion.usage).items():
             self.usage[key] = self.usage[key] + value  # type: ignore[literal-required]
-        price = cost(completion.usage, completion.model or self._llm.model, self._llm.provider)
+        price = cost_of(self._llm, completion)
         self.cost_usd = None if price is None or self.cost_usd is None else self.cost_usd + price
 
     def _may_retry(self, error: ModelError, max_tokens: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from contextlib import closing
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
@@ -36,7 +36,7 @@ def is_database(path: Path) -> bool:
 def read(path: Path, on_skip: OnSkip) -> Iterator[Transcript]:
     """Yield the conversations of a database as it is at this moment, also while its program writes to it."""
     try:
-        with closing(_opened(path, on_skip)) as connection:
+        with _opened(path.resolve(), on_skip) as connection:
             columns = _columns(connection)
             reader = next((each for each in _FORMATS if each.knows(columns)), None)
             if columns.keys() >= _OWN:
@@ -49,23 +49,32 @@ def read(path: Path, on_skip: OnSkip) -> Iterator[Transcript]:
         raise TranscriptError(f"this database cannot be read ({error}).", file=path, hint=_EXPECTED) from error
 
 
-def _opened(path: Path, on_skip: OnSkip) -> sqlite3.Connection:
-    """Open for reading; a database whose folder cannot be written to is read without its write-ahead log.
+@contextmanager
+def _opened(path: Path, on_skip: OnSkip) -> Iterator[sqlite3.Connection]:
+    """Open for reading; no file is left beside a database that had none.
 
-    One that its program is writing to at this moment is not read at all: half of what it writes could be there.
+    One whose folder cannot be written to is read without its write-ahead log. One that its program is writing to at
+    this moment is not read at all: half of what it writes could be there.
     """
-    path = path.resolve()
-    address = f"file:{quote(str(path))}?mode=ro"
+    log = path.with_name(f"{path.name}-wal")
+    had_log = log.exists()
+    address = f"file:{quote(str(path))}"
     try:
-        return _began(address)
+        connection = _began(f"{address}?mode=ro")
     except sqlite3.OperationalError as error:
         if error.sqlite_errorcode & 0xFF in _IN_USE:
             raise
-        connection = _began(f"{address}&immutable=1")
-    log = path.with_name(f"{path.name}-wal")
-    if log.exists() and log.stat().st_size:
-        on_skip(Skipped(file=str(log), line=0, reason="this folder is read-only, so what is newest was not read"))
-    return connection
+        connection = _began(f"{address}?mode=ro&immutable=1")
+        if had_log and log.stat().st_size:
+            on_skip(Skipped(file=str(log), line=0, reason="this folder is read-only, so what is newest was not read"))
+    try:
+        yield connection
+    finally:
+        connection.close()
+        if not had_log and log.exists() and not log.stat().st_size:
+            # Only a connection that may write removes the empty log, if no other program has begun to use it.
+            with suppress(sqlite3.Error):
+                _began(f"{address}?mode=rw").close()
 
 
 def _began(address: str) -> sqlite3.Connection:

@@ -9,7 +9,8 @@ from leporello.caching.prefix import NOT_MOVED
 from leporello.events import FOLDED
 from leporello.messages import text_of
 from leporello.messages.fixed import CLEARED_OUTPUT, FIXED_TEXTS, is_cleared
-from leporello.prices import cost_at, price_of
+from leporello.prices import cost_at
+from leporello.prices.table import price_in
 from leporello.proof.reread import Reread, rereads
 from leporello.proof.savings import Savings
 from leporello.store import FOLD
@@ -19,7 +20,6 @@ from leporello.view.windows import PARTS, window_at
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from leporello.prices import Price
     from leporello.store import ConversationInfo, JournalRow, Store, Stored, WindowItem
 
 ROWS: Final = 400
@@ -261,7 +261,7 @@ def _point(row: JournalRow, parts: dict[str, int]) -> RequestCost:
 
 
 def _missed(row: JournalRow, prompt: int) -> float | None:
-    price = _price(row)
+    price = price_in(row.report)
     if price is None or row.cost_usd is None:
         return None
     output = _count(row.usage, "completion_tokens")
@@ -269,15 +269,10 @@ def _missed(row: JournalRow, prompt: int) -> float | None:
     return max(0.0, row.cost_usd - cost_at(read, price))
 
 
-def _price(row: JournalRow) -> Price | None:
-    model, provider = str(row.report.get("model") or ""), str(row.report.get("provider") or "")
-    return price_of(model, provider) if model else None
-
-
 def _heaviest(
     items: Sequence[WindowItem], since: Sequence[int], weigh: _Weigher, points: Sequence[RequestCost]
 ) -> list[Carried]:
-    price = _price(points[-1].row) if points else None
+    price = price_in(points[-1].row.report) if points else None
     rate = None if price is None else price.cache_read if price.cache_read is not None else price.input
     found = []
     for item, first in zip(items, since, strict=True):

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
+import sqlite3
 import sys
+import threading
+import time
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 import pytest
@@ -164,3 +169,29 @@ def test_a_wrong_address_is_said_to_be_where_it_was_given(place: Place) -> None:
     assert done.returncode == 2
     assert done.stderr.startswith("leporello: base_url: '127.0.0.1:8000' is not an address.")
     assert "config.yaml" not in done.stderr
+
+
+def test_a_locked_store_is_waited_for_and_nothing_is_asked_without_it(place: Place) -> None:
+    """A question is not paid for when its answer would be missing in the conversation."""
+    place.remember("mine", 1)
+    with closing(sqlite3.connect(place.home / "leporello.db", isolation_level=None, check_same_thread=False)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        begun = time.monotonic()
+        done = place.run("--session", "mine", "Are you there?")
+        assert time.monotonic() - begun < 60
+        assert (done.returncode, done.stdout, place.server.requests) == (2, "", [])
+        waits, gives_up = done.stderr.splitlines()
+        assert re.fullmatch(r"waiting for sqlite:.*leporello\.db: another process may have it locked", waits)
+        assert "another process kept it locked for more than 10 s. Nothing was changed" in gives_up
+        released = threading.Timer(4, other.execute, ["ROLLBACK"])
+        released.start()
+        assert place.run("--session", "mine", "Are you there?").stdout == "Are you there?\n"
+        released.join()
+
+
+def test_what_begins_with_one_question_is_resumed_with_what_it_had(place: Place) -> None:
+    place.run("--session", "mine", "--model", "gpt-5", "--engine", "lcm", "One")
+    done = place.run("--session", "mine", "--json", "Two")
+    assert json.loads(done.stdout)["model"] == place.server.requests[-1].body["model"] == "gpt-5"
+    assert json.loads(done.stdout)["engine"] == "lcm"
+    assert done.stderr.splitlines()[0] == "resumed  with the model, address, engine and folder it had"

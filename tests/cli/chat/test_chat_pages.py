@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import click
 import pytest
+from tests.fixtures.chat import Place
 
 from leporello.cli.chat import command
 from leporello.cli.chat.slash import KEYS, TABLE
-from leporello.testing.model_server import Step, Use
+from leporello.testing.model_server import ModelServer, Step, Use
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    from tests.fixtures.chat import HaltingModel, Page, Place
+    from tests.fixtures.chat import HaltingModel, Page
 
 pytestmark = pytest.mark.slow
 
@@ -24,10 +26,18 @@ DOCS = Path(__file__).parents[3] / "docs"
 REFERENCE = (DOCS / "reference" / "chat.md").read_text(encoding="utf-8")
 
 
+@pytest.fixture
+def place() -> Iterator[Place]:
+    """Return a place to chat in whose folder has a short name, so that its line is not wrapped."""
+    with TemporaryDirectory() as folder, ModelServer() as server:
+        yield Place(Path(folder), server)
+
+
 def rows(table: Sequence[tuple[str, ...]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in table)
 
 
+COLUMNS = 80
 TALL = 200
 """Lines of a terminal that does not scroll: at the last line prompt_toolkit now and then draws over the one above."""
 
@@ -42,7 +52,7 @@ def test_every_screen_of_the_page_comes_up(place: Place, halting: HaltingModel, 
         Step(tool_calls=[Use(name="terminal", arguments={"command": "python app.py"})]),
         'Done: app.py prints "Hello, world" now. I ran it to be sure.',
     )
-    with place.chat("--session", "greeting", lines=TALL) as chat:
+    with place.chat("--session", "greeting", columns=COLUMNS, lines=TALL) as chat:
         chat.say("What does app.py do?")
         chat.wait_for("misspelt.")
         chat.say("Fix it, and run it.")
@@ -63,7 +73,7 @@ def test_every_screen_of_the_page_comes_up(place: Place, halting: HaltingModel, 
         chat.say("/new")
         chat.wait_for("this is ")
         screens += "\n" + chat.text()
-    with place.chat("--base-url", halting.openai_url, lines=TALL) as chat:
+    with place.chat("--base-url", halting.openai_url, columns=COLUMNS, lines=TALL) as chat:
         chat.say("Tell me something long")
         chat.wait_for("This is the first half")
         chat.type(chat.CTRL_C)
@@ -72,7 +82,7 @@ def test_every_screen_of_the_page_comes_up(place: Place, halting: HaltingModel, 
     place.configure(context_length=16_000)
     place.remember("long", 20)
     place.server.script("## Goal\nTo look at every part in detail.\n")
-    with place.chat("--session", "long", lines=TALL) as chat:
+    with place.chat("--session", "long", columns=COLUMNS, lines=TALL) as chat:
         chat.say("/context")
         chat.wait_for("│ folds at 8,000 tokens")
         chat.say("/compress the details")
@@ -83,12 +93,13 @@ def test_every_screen_of_the_page_comes_up(place: Place, halting: HaltingModel, 
         chat.wait_for("engine   lcm")
         screens += "\n" + chat.text()
     place.forget("long")
-    with place.chat("--session", "new", lines=TALL) as chat:
+    with place.chat("--session", "new", columns=COLUMNS, lines=TALL) as chat:
         chat.say("/resume")
         chat.wait_for("Enter chooses")
         screens += "\n" + chat.text()
     *shown, local = chat_page.screens
     assert len(shown) == 10
+    assert max(len(line) for screen in chat_page.screens for line in screen) <= COLUMNS
     assert chat_page.missing(shown, screens) == []
     assert "smollm2" in local[0], "the screen that the test with the local model looks at"
 

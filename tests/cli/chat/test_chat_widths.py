@@ -5,18 +5,19 @@ from __future__ import annotations
 import re
 import threading
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
 
 from leporello.messages import text_of
 from leporello.store import FOLD, JournalRow, open_store
-from leporello.testing.model_server import Failure, Step, Use
+from leporello.testing.model_server import Failure, ModelServer, Step, Use
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.fixtures.chat import Place
+    from tests.fixtures.chat import Place, Terminal
 
 pytestmark = pytest.mark.slow
 
@@ -162,6 +163,7 @@ def test_a_turn_that_acts_fits_the_terminal(place: Place, columns: int, colours:
         chat.say("/undo")
         chat.wait_for("app.py was written in this turn")
         chat.wait_for("commands ran in this turn; what they changed is not known, and stays")
+        chat.wait_for("Put the files back as they were? [y]es")
         chat.type("y")
         chat.wait_for("app.py is as it was")
         chat.say("/compact")
@@ -247,19 +249,33 @@ def test_a_refused_key_names_the_variable_that_it_came_from(place: Place, column
         assert bool(chat.colours()) == colours
 
 
-def test_a_resumed_conversation_keeps_its_model_engine_and_folder(place: Place) -> None:
+@pytest.mark.parametrize("columns", [60, 80, 160])
+@pytest.mark.parametrize("colours", [True, False])
+def test_a_resumed_conversation_keeps_what_it_had(place: Place, columns: int, colours: bool) -> None:
+    place.environ["NO_COLOR"] = "" if colours else "1"
     other = place.workspace / "other"
     other.mkdir()
-    with place.chat("--session", "mine", "--model", "gpt-5", "--engine", "lcm", "--workspace", "other") as chat:
-        chat.say("Hello")
-        chat.wait_until(lambda: chat.text().count("Hello") == 2, "the echo")
-        chat.say("exit")
-        assert chat.exit_code() == 0
-    with place.chat("--session", "mine") as chat:
-        chat.wait_for("resumed  with the model, address, engine and folder it had")
-        chat.wait_for("model    gpt-5 (openai at")
-        chat.wait_for("engine   lcm")
-        chat.wait_for(f"folder   {other}")
+    with ModelServer() as elsewhere:
+        elsewhere.script("Hello.", "It is in `parse`.")
+        had = ("--model", "gpt-5", "--engine", "lcm", "--workspace", "other", "--base-url", elsewhere.openai_url)
+        assert place.run("--session", "mine", *had, "-p", "Hello").returncode == 0
+        with place.chat("--session", "mine", columns=columns) as chat:
+            chat.wait_until(chat.listens)
+            head = [line.strip() for line in chat.text().split("\n")]
+            assert any(line.startswith("engine   lcm, folds at ") for line in head)
+            assert "resumed  with the model, address, engine and folder it had" in head
+            model = f"model    gpt-5 (openai at {elsewhere.openai_url}), window 400,000 tokens"
+            assert (model in head) == (len(model) < columns)
+            assert model in chat.words().replace("model ", "model    ")
+            assert f"folder   {other}" in "".join(head), "no part of it is lost"
+            chat.say("And now?")
+            chat.wait_for("It is in parse.")
+            assert (elsewhere.requests[-1].body["model"], place.server.requests) == ("gpt-5", [])
+            assert bool(chat.colours()) == colours
+
+
+def test_options_come_before_what_a_conversation_had(place: Place) -> None:
+    assert place.run("--session", "mine", "--model", "gpt-5", "--engine", "lcm", "-p", "Hello").returncode == 0
     with place.chat("--session", "mine", "--model", "gpt-5-mini") as chat:
         chat.wait_for("resumed  with the engine and folder it had")
         chat.wait_for("model    gpt-5-mini")
@@ -334,19 +350,33 @@ def test_conversations_with_one_title_are_told_apart(place: Place) -> None:
         chat.type("q")
 
 
-def test_a_list_that_is_longer_than_the_screen_is_scrolled(place: Place) -> None:
-    """What the list is, and which keys there are, stays in sight."""
+@pytest.mark.parametrize("columns", [60, 80, 160])
+@pytest.mark.parametrize("colours", [True, False])
+def test_a_list_that_is_longer_than_the_screen_is_scrolled(place: Place, columns: int, colours: bool) -> None:
+    """What the list is, which keys there are, and the chosen row stay in sight; a row is one line."""
+    place.environ["NO_COLOR"] = "" if colours else "1"
     store = open_store(place.home / "leporello.db")
     for number in range(40):
-        store.append(f"c{number}", [{"role": "user", "content": f"Question {number} about the harbour"}])
+        said = f"Question {number} about the harbour, its berths, its cranes and whom they belong to"
+        store.append(f"c{number}", [{"role": "user", "content": said}])
     store.close()
-    with place.chat("--session", "mine", columns=80, lines=16) as chat:
-        chat.say("/resume")
+    with place.chat("--session", "mine", columns=columns, lines=16) as chat:
+        chat.say("/resume" if colours else "/sessions")
         chat.wait_for("Go on with which conversation?")
-        chat.type("j" * 30)
-        chat.wait_for("Question 9 about the harbour")
-        chat.wait_for("Enter chooses")
-        assert "Go on with which conversation?" in chat.text()
-        assert "Question 39 " not in chat.text()
+        for keys, chosen, out_of_sight in (("j" * 30, 9, 39), ("k" * 29, 38, 9), ("kk", 0, 39)):
+            chat.type(keys)
+            chat.wait_until(partial(_shows, chat, chosen=chosen, hidden=out_of_sight), f"row {chosen}")
+            assert "Go on with which conversation?" in chat.text()
+            assert "Enter chooses, q leaves everything as it is" in chat.text()
+            rows = [line for line in chat.text().split("\n") if "Question " in line]
+            assert len(rows) > 5
+            assert all(line.endswith("belong to" if columns == 160 else "…") for line in rows)
+        assert colours or not chat.colours()
         chat.type(chat.ENTER)
-        chat.wait_for("conversation c9")
+        chat.wait_for("conversation c0")
+
+
+def _shows(chat: Terminal, *, chosen: int, hidden: int) -> bool:
+    """Tell whether Enter would choose a row of a list, and another row is out of sight."""
+    rows = [line for line in chat.text().split("\n") if line.startswith("❯   ")]
+    return any(f"Question {chosen} " in row for row in rows) and f"Question {hidden} " not in chat.text()

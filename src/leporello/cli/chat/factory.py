@@ -252,8 +252,12 @@ def opened(
     store: Store | None = None,
     lock: ChatLock | None = None,
     enabled: EnabledPlugins | None = None,
+    ready: Callable[[Store], None] = lambda _: None,
 ) -> OpenedChat:
-    """Open the conversation; one that is open in another terminal is a `SessionError`."""
+    """Open the conversation; one that is open in another terminal is a `SessionError`.
+
+    `ready` may raise when the store cannot be used now, before anything is done with it.
+    """
     if setting.session_id is None:
         setting.route()  # what is missing is said before a store is made
     kept = store or open_store(setting.address, home=setting.config.home, url=setting.config.store.url)
@@ -262,6 +266,7 @@ def opened(
         route = setting.route()
         plugins = enabled or EnabledPlugins(setting.config)
         tools = toolbox(setting, on_written, plugins)
+        ready(kept)
     except LeporelloError:
         if store is None:
             kept.close()

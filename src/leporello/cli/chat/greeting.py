@@ -23,8 +23,8 @@ def greeting(opened: OpenedChat, *, local: bool) -> Iterator[str]:
     """Yield the lines at the start of a chat."""
     session, setting = opened.agent.session, opened.setting
     yield f"Leporello {__version__} · conversation {session.id}"
-    if setting.kept:
-        yield f"resumed  with the {_listed(setting.kept)} it had"
+    if kept := resumed_line(opened):
+        yield kept
     yield engine_line(session)
     yield model_line(opened)
     if local:
@@ -37,6 +37,11 @@ def greeting(opened: OpenedChat, *, local: bool) -> Iterator[str]:
         yield f"tools    {names}; {asks}"
         yield f"folder   {setting.folder.resolve()}"
     yield KEYS
+
+
+def resumed_line(opened: OpenedChat) -> str:
+    """Say what a conversation that goes on has kept; "" when that is nothing."""
+    return f"resumed  with the {_listed(opened.setting.kept)} it had" if opened.setting.kept else ""
 
 
 def resuming(session_id: str, setting: Setting, *, local: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+import threading
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,6 +14,7 @@ import click
 
 from leporello.agent.events import Retrying, TextPiece, ToolFinished, TurnEnded
 from leporello.cli.chat.factory import model_note, opened
+from leporello.cli.chat.greeting import resumed_line
 from leporello.cli.chat.interrupts import interrupts, proper_end
 from leporello.cli.chat.remedy import remedy
 from leporello.cli.chat.screen import Screen
@@ -28,7 +30,9 @@ if TYPE_CHECKING:
     from leporello.cli.chat.factory import Setting
     from leporello.errors import LeporelloError
     from leporello.session import SessionUsage
+    from leporello.store import Store
 
+_PATIENCE_SECONDS: Final = 1.0
 _CODES: Final = {"done": 0, "interrupted": 130}
 _TOLD: Final = (CompactionFinished, Notice, Retrying, SummaryFellBack, WindowCorrected)
 
@@ -49,10 +53,13 @@ def answer(setting: Setting, question: str, *, as_json: bool) -> int:
 def _answer(setting: Setting, question: str, *, as_json: bool) -> int:
     turn = PrintedTurn(screen=None if as_json else Screen())
     with proper_end(), warnings_to(tell):
-        conversation = opened(setting, on_event=turn.take)
+        conversation = opened(setting, on_event=turn.take, ready=wait_for)
         try:
             if note := model_note(setting):
                 tell(note)
+            if kept := resumed_line(conversation):
+                tell(kept)
+            conversation.note_settings()
             agent = conversation.agent
             turn.remedy = lambda error: remedy(error, conversation.route)
             with interrupts(agent.stop):
@@ -65,6 +72,19 @@ def _answer(setting: Setting, question: str, *, as_json: bool) -> int:
     if as_json:
         print_json(turn.report(usage))
     return _CODES.get(turn.reason, 1)
+
+
+def wait_for(store: Store) -> None:
+    """Wait until the store can be written, and say so; a `StoreBusyError` when others keep it locked for too long.
+
+    A question whose answer cannot be stored is not asked: it would be paid for, and missing in the conversation.
+    """
+    said = threading.Timer(_PATIENCE_SECONDS, tell, [f"waiting for {store.url}: another process may have it locked"])
+    said.start()
+    try:
+        store.release("", token="")  # writes, and changes nothing
+    finally:
+        said.cancel()
 
 
 def _close_output() -> None:

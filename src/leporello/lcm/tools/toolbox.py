@@ -14,7 +14,7 @@ from leporello.errors import LeporelloError, ModelError, ToolError
 from leporello.lcm.dag import flat_text
 from leporello.lcm.tools.reader import Reader
 from leporello.lcm.tools.schemas import SCHEMAS
-from leporello.prices import cost
+from leporello.llm.client import cost_of
 from leporello.redact import redact
 from leporello.summary.blocks import moment, span
 from leporello.summary.calls import ASSUMED_WINDOW
@@ -186,9 +186,7 @@ class LCMTools:
             )
         except ModelError as error:
             return None, redact(str(error))
-        self._branch.note_cost(
-            ANSWER, completion.usage, cost(completion.usage, completion.model or llm.model, llm.provider)
-        )
+        self._branch.note_cost(ANSWER, completion.usage, cost_of(llm, completion))
         return redact(completion.text), ""
 
     def _passages(self, texts: dict[str, Redacted], max_tokens: int) -> tuple[list[dict[str, Any]], bool]:
