@@ -163,6 +163,20 @@ def test_requests_at_the_same_time_behind_one_answer_are_branches(run: Callable[
     run(story)
 
 
+def test_requests_at_the_same_time_of_users_with_equal_histories_are_no_branches(run: Callable[..., None]) -> None:
+    async def story(bench: Bench) -> None:
+        talks = [list(HI) for _ in range(2)]
+        names = {await bench.turn(talk) for talk in talks}
+        claims = [await bench.claim([*talks[0], {"role": "user", "content": f"I am {n}"}]) for n in range(3)]
+        used = [claim.session.address.conversation for claim in claims]
+        assert {*used[:2]} == names
+        assert used[2] not in names
+        for claim in claims:
+            bench.clients.release(claim.session)
+
+    run(story)
+
+
 def test_two_that_begin_a_conversation_of_one_name_are_two_roots_of_it(run: Callable[..., None]) -> None:
     async def story(bench: Bench) -> None:
         talks: list[list[Message]] = [[{"role": "user", "content": f"I am {number}"}] for number in range(2)]
