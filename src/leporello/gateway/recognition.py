@@ -96,7 +96,7 @@ def _unanswered(store: TranscriptStore, history: History, owner: str) -> KnownPl
 def _by_prefix(
     store: TranscriptStore, history: History, places: Sequence[KnownPlace], count: int, owner: str, *, named: bool
 ) -> Recognised | None:
-    """Return where a request goes on of whose history `count` messages are known at these places.
+    """Return where a request goes on; `count` messages of its history are known at these places.
 
     Several users may have the same history: a message is taken for the next user's, before it counts as repeated.
     Without a name a history that stands in several conversations goes on only where nothing else was said: nobody can
