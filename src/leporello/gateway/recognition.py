@@ -61,9 +61,10 @@ def recognise(
         found = _by_answers(store, history, count, owner, named=named)
         if found is not None:
             return found
-    found = _by_prefix(store, history, places, count, owner, named=named) if places else None
-    again = None if found or named or looks_only else _unanswered(store, history, owner)
-    return found or (Recognised(places=[again], count=len(hashes), unanswered=True) if again else Recognised())
+    if places and (found := _by_prefix(store, history, places, count, owner, named=named)):
+        return found
+    again = None if named or looks_only else _unanswered(store, history, owner)
+    return Recognised(places=[again], count=len(hashes), unanswered=True) if again else Recognised()
 
 
 def continued(store: TranscriptStore, history: History, place: KnownPlace, count: int, *, owner: str) -> Recognised:
