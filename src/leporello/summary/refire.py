@@ -12,7 +12,7 @@ SMALLEST_SHARE_FOR_MESSAGES = 0.25  # of the threshold, when system prompt and t
 WORTH = 0.10  # of the threshold: what a compaction must free to be worth a new prefix
 MODEL_WORTH = 0.01  # of the messages: what a compaction must free to be worth a model call
 GROWTH = 0.5  # of the threshold: how much a request grows before the next compaction, at least up to the threshold
-SAFE_SHARE = 0.85  # of the window
+SAFE_SHARE = 0.85  # of the window: above it any conversation is folded, whatever its engine says
 ANSWER_SHARE, LONGEST_ANSWER = 0.125, 4_096  # of the window and tokens: what an answer takes when it is unknown
 
 NOTHING_OLDER = "nothing stands before your newest message that could be folded"
