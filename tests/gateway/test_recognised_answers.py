@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from leporello.gateway import recognition
 from leporello.gateway.history import parse
-from leporello.gateway.recognition import recognise
+from leporello.gateway.recognition import Recognised, recognise
 from leporello.store import open_store
 
 if TYPE_CHECKING:
@@ -90,6 +91,26 @@ def test_a_history_of_two_conversations_goes_on_in_none_that_has_branches(store:
     branch = store.fork("bob", behind=next(row.id for row in store.messages("bob") if row.role == "assistant"))
     store.append("bob", HI[2:], branch=branch, known={1: [last.hashes[-1], last.alone(HI[-1])]})
     assert found(store, [*HI, *talk("I am Carl")]) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "name", "defect"),
+    [
+        (
+            test_a_history_of_two_conversations_goes_on_in_none_that_has_gone_on,
+            "_by_prefix",
+            lambda _, __, places, count, *___, **____: Recognised(places=places, count=count),
+        ),
+        (test_a_history_of_two_conversations_goes_on_in_none_that_has_branches, "_is_branched", lambda *_: False),
+    ],
+)
+def test_planted_a_history_that_goes_on_in_the_newest_conversation(
+    check: Any, name: str, defect: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: whoever else has the history, and whatever else was said there."""
+    monkeypatch.setattr(recognition, name, defect)
+    with pytest.raises(AssertionError):
+        check(store)
 
 
 def test_one_conversation_with_many_branches_goes_on(store: Store) -> None:
