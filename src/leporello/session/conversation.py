@@ -350,8 +350,8 @@ class Conversation:
 
         The engine counts from the size that its fold left. Only the first time: what comes later is growth.
         """
-        holds = self.folds_at > int(getattr(self.engine.engine, "threshold_tokens", 0) or 0)
-        if tokens > 0 and holds and not self.refire_at:
+        threshold = int(getattr(self.engine.engine, "threshold_tokens", 0) or 0)
+        if tokens > 0 and 0 < threshold < self.folds_at and not self.refire_at:
             self.refire_at = min(self.folds_at + tokens, safety_limit(self))
 
     # reading
