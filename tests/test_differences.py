@@ -31,11 +31,11 @@ from leporello.messages import is_system, repair, text_of, violations
 from leporello.messages.fixed import CLEARED_OUTPUT, is_cleared
 from leporello.plugins import PluginContext, hermes
 from leporello.session import hygiene
-from leporello.session.folding import SAFETY_SHARE
 from leporello.summary import Summariser
 from leporello.summary.extract.name_list import MOST_NAMES, names_of
 from leporello.summary.masking import masked_stop
 from leporello.summary.placement import is_marked, strip_summary
+from leporello.summary.refire import SAFE_SHARE
 from leporello.testing import ContractSuite, check_engine
 from leporello.tokens import count_messages, count_text
 
@@ -144,7 +144,7 @@ def contract_tests(home: Path) -> None:
 
 @check
 def hygiene_place(home: Path) -> None:
-    assert SAFETY_SHARE == 0.85
+    assert SAFE_SHARE == 0.85
     assert hygiene.compact_if_full.__module__ == "leporello.session.hygiene"
     assert importlib.util.find_spec("leporello.gateway.run") is None
 

@@ -14,8 +14,8 @@ from leporello.errors import ConfigError
 from leporello.messages import role_of, text_of
 from leporello.messages.fixed import CLEARED_OUTPUT
 from leporello.session import hygiene
-from leporello.session.folding import SAFETY_SHARE
 from leporello.summary.placement import NOTE_PREFIX, PREFIX
+from leporello.summary.refire import SAFE_SHARE
 from leporello.tokens import count_messages
 
 if TYPE_CHECKING:
@@ -129,8 +129,8 @@ def _() -> None:
 
 @states("session hygiene is at 85 %, above the agent's 50 %, and needs four messages")
 def _() -> None:
-    assert (SAFETY_SHARE, hygiene.FEWEST_MESSAGES) == (0.85, 4)
-    assert Config.coerce({}).compression.threshold < SAFETY_SHARE
+    assert (SAFE_SHARE, hygiene.FEWEST_MESSAGES) == (0.85, 4)
+    assert Config.coerce({}).compression.threshold < SAFE_SHARE
 
 
 @states("there are at most four breakpoints: the system prompt and the last three messages")

@@ -16,7 +16,7 @@ from leporello.errors import UnusedFoldWarning
 from leporello.events import Event, Notice
 from leporello.messages import is_system, violations
 from leporello.summary.last_fold import LastFold
-from leporello.summary.refire import ROOMY
+from leporello.summary.refire import GROWTH
 from leporello.testing.model_server import ModelServer
 from leporello.tokens import count_messages
 
@@ -95,7 +95,7 @@ class Loop:
         """Folds are no more than the growth of the conversation asks for, and every request fits."""
         folds = self.engine.compression_count
         assert folds >= 2, "the loop is too short to show anything"
-        assert folds <= 1 + self.grown / (self.engine.threshold_tokens * ROOMY), f"{folds} folds"
+        assert folds <= 1 + self.grown / (self.engine.threshold_tokens * GROWTH), f"{folds} folds"
         assert self.largest < WINDOW
 
 
@@ -211,7 +211,7 @@ def run_snippet(code: str, requests: int) -> tuple[ContextEngine, int]:
 def test_the_snippet_of_the_readme_folds_seldom(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LEPORELLO_HOME", str(tmp_path))
     engine, said = run_snippet(snippet(), 300)
-    assert 1 <= engine.compression_count <= 1 + said / (engine.threshold_tokens * ROOMY)
+    assert 1 <= engine.compression_count <= 1 + said / (engine.threshold_tokens * GROWTH)
 
 
 @pytest.mark.slow
@@ -225,4 +225,4 @@ def test_the_snippet_of_the_readme_without_its_assignment_is_told(
     code = code.replace("    if engine", "    folded = messages\n    if engine")
     with pytest.warns(UnusedFoldWarning):
         engine, said = run_snippet(code, 300)
-    assert 1 <= engine.compression_count <= 1 + said / (engine.threshold_tokens * ROOMY)
+    assert 1 <= engine.compression_count <= 1 + said / (engine.threshold_tokens * GROWTH)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.gateway.serving import Bench, served
 
 from leporello.errors import StoreError
+from leporello.gateway import client_sessions
 from leporello.gateway.client_session import Added, ClientSession
 from leporello.gateway.errors import Refused
+from leporello.gateway.recognition import recognise
 from leporello.session.answers import read_answer
 
 if TYPE_CHECKING:
@@ -161,6 +164,29 @@ def test_requests_at_the_same_time_behind_one_answer_are_branches(run: Callable[
             bench.clients.release(claim.session)
 
     run(story)
+
+
+def test_requests_at_the_same_time_of_users_with_equal_histories_are_no_branches(run: Callable[..., None]) -> None:
+    async def story(bench: Bench) -> None:
+        talks = [list(HI) for _ in range(2)]
+        names = {await bench.turn(talk) for talk in talks}
+        claims = [await bench.claim([*talks[0], {"role": "user", "content": f"I am {n}"}]) for n in range(3)]
+        used = [claim.session.address.conversation for claim in claims]
+        assert {*used[:2]} == names
+        assert used[2] not in names
+        for claim in claims:
+            bench.clients.release(claim.session)
+
+    run(story)
+
+
+def test_planted_a_fork_of_an_equal_history_is_caught(
+    run: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forking = lambda *a, **k: replace(recognise(*a, **k), is_shared=False)  # noqa: E731
+    monkeypatch.setattr(client_sessions, "recognise", forking)
+    with pytest.raises(AssertionError):
+        test_requests_at_the_same_time_of_users_with_equal_histories_are_no_branches(run)
 
 
 def test_two_that_begin_a_conversation_of_one_name_are_two_roots_of_it(run: Callable[..., None]) -> None:

@@ -96,10 +96,12 @@ def http_client(naming: str) -> httpx2.Client:
     return httpx2.Client(headers={SESSION: "harbour"} if naming == "named" else {}, timeout=30)
 
 
-def linear(client: Client, turns: int = 0, system: str = "") -> Messages:
-    """Send the history as it was, and longer each time."""
-    talk: Messages = [{"role": "system", "content": system}] if system else []
+def linear(client: Client, turns: int = 0, system: Callable[[int], str] | None = None) -> Messages:
+    """Send the history as it was, and longer each time, perhaps behind a system prompt for each turn."""
+    talk: Messages = [{"role": "system", "content": ""}] if system else []
     for number in range(turns or client.turns):
+        if system:
+            talk[0]["content"] = system(number)
         client.say(talk, client.question(number))
     return talk
 
@@ -186,10 +188,8 @@ def mapped(client: Client) -> None:
     talk: Messages = []
     client.said += 1
     for number in range(client.turns):
-        overview = "\n".join(f"src/part_{part}.py" for part in range(number + 5))
-        answer = client.ask(
-            [user(f"The repository:\n{overview}"), assistant("Ok."), *talk, user(client.question(number))], 2
-        )
+        overview = [user(repository(number)), assistant("Ok.")]
+        answer = client.ask([*overview, *talk, user(client.question(number))], 2)
         talk += [user(client.question(number)), answer]
 
 
@@ -306,11 +306,8 @@ class Shape:
     branches: int = 1
     rows: float = 1.0
     gateways: int = 1
-    beside: str = ""
-    """What it keeps in its history beside the turns."""
-    more_folds: int = 0
-    """How many folds more than a history that only grows, with the compressor: its first fold leaves just more than a
-    quarter of the threshold, so that the next one comes at the threshold and not behind it (`fires_at`)."""
+    beside: Callable[[int], str] | None = None
+    """What it has in its history beside the turns, at each of them."""
 
 
 SHAPES = {
@@ -321,9 +318,9 @@ SHAPES = {
     "a reminder removed one turn later": Shape(do=reminded, rows=1.5),
     "head trimmed": Shape(do=trimmed),
     "old outputs cleared": Shape(do=cleared, rows=1.5),
-    "a file block that moves": Shape(do=moved, rows=1.5, beside=FILES, more_folds=1),
+    "a file block that moves": Shape(do=moved, rows=1.5, beside=lambda _: FILES),
     "a note that stays the newest": Shape(do=noted, rows=1.5),
-    "a repository map that changes": Shape(do=mapped, rows=2.0, beside=repository(LONG_TURNS), more_folds=1),
+    "a repository map that changes": Shape(do=mapped, rows=2.0, beside=repository),
     "the time in the first message": Shape(do=dated, rows=1.5),
     "calls under other names": Shape(do=respelled(with_other_ids)),
     "texts end with a new line": Shape(do=respelled(with_newlines)),
@@ -384,7 +381,7 @@ def long_talk(request: pytest.FixtureRequest, start: Callable[..., Gateway]) -> 
 def check_folds(shape: Shape, talk: Talk, folder: Path) -> None:
     """A history that the client changes is one conversation, folded no more often than one that only grows.
 
-    What the client keeps in every request beside the turns is the system prompt of the one that only grows.
+    What the client has in a request beside the turns is the system prompt of the one that only grows: it says as much.
     """
     with talk(naming="unnamed") as client:
         shape.do(client)
@@ -396,7 +393,7 @@ def check_folds(shape: Shape, talk: Talk, folder: Path) -> None:
         linear(client, system=shape.beside)
     folded, of_linear = folds(store, info.key), folds(store, "harbour")
     assert of_linear > 1
-    assert folded <= of_linear + shape.more_folds
+    assert folded <= of_linear
 
 
 def folds(store: Store, conversation: str) -> int:

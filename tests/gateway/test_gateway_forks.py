@@ -323,7 +323,7 @@ def long_talk(start: Callable[..., Gateway]) -> Iterator[tuple[Gateway, ModelSer
     with ModelServer(window=16_000, then=lambda _: f"answer {next(numbers)}. " + "Yes. " * 40) as server:
         gateway = start(server)
         talk: Messages = []
-        for number in range(24):
+        for number in range(28):
             gateway.say(talk, f"{question(number)} " + "some words to read " * 200)
         yield gateway, server, talk
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from leporello.gateway import recognition
 from leporello.gateway.history import parse
-from leporello.gateway.recognition import recognise
+from leporello.gateway.recognition import Recognised, recognise
 from leporello.store import open_store
 
 if TYPE_CHECKING:
@@ -56,6 +57,67 @@ def two_people(store: Store) -> Store:
 
 def test_a_distinct_answer_leads_to_its_conversation(two_people: Store) -> None:
     assert found(two_people, talk("another beginning", DISTINCT, "and now?")) == ["ada"]
+
+
+HI = talk("hi", "Hello.", "go on", "Yes.")
+
+
+def test_a_history_of_two_conversations_goes_on_in_none_that_has_gone_on(store: Store) -> None:
+    """Both have asked for a title: nobody can tell which of them goes on, nor who says the same again."""
+    for key in ("ada", "bob"):
+        keep(store, key, [*HI, *talk("Suggest a title.", "Harbour")])
+    assert found(store, [*HI, *talk("I am Ada")]) == []
+    keep(store, "carl", [*HI, *talk("I am Carl", "Hello, Carl.")])
+    assert found(store, [*HI, *talk("I am Carl")]) == []
+    assert found(store, [*HI, *talk("I am Carl", "Hello, Carl.", "what now?")]) == ["carl"]
+
+
+def test_a_history_of_two_conversations_goes_on_in_the_one_that_waits(store: Store) -> None:
+    keep(store, "ada", [*HI, *talk("I am Ada", "Hello, Ada.")])
+    keep(store, "bob", HI)
+    assert found(store, [*HI, *talk("I am Ada")]) == ["bob"]
+
+
+def test_a_history_of_two_conversations_goes_on_in_none_that_has_branches(store: Store) -> None:
+    """One of them waits, on a branch: on another one stands what its user said."""
+    keep(store, "ada", [*HI, *talk("I am Ada", "Hello, Ada.")])
+    keep(store, "bob", [*HI[:2], *talk("I am Bob", "Hello, Bob.")])
+    last = parse(HI, dialect="openai")
+    branch = store.fork("bob", behind=next(row.id for row in store.messages("bob") if row.role == "assistant"))
+    store.append("bob", HI[2:], branch=branch, known={1: [last.hashes[-1], last.alone(HI[-1])]})
+    assert found(store, [*HI, *talk("I am Carl")]) == []
+
+
+@pytest.mark.parametrize(
+    ("check", "name", "defect"),
+    [
+        (
+            test_a_history_of_two_conversations_goes_on_in_none_that_has_gone_on,
+            "_by_prefix",
+            lambda _, __, places, count, *___, **____: Recognised(places=places, count=count),
+        ),
+        (test_a_history_of_two_conversations_goes_on_in_none_that_has_branches, "_is_branched", lambda *_: False),
+    ],
+)
+def test_planted_a_history_that_goes_on_in_the_newest_conversation(
+    check: Any, name: str, defect: Any, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Planted: whoever else has the history, and whatever else was said there."""
+    monkeypatch.setattr(recognition, name, defect)
+    with pytest.raises(AssertionError):
+        check(store)
+
+
+def test_one_conversation_with_many_branches_goes_on(store: Store) -> None:
+    """Asked again and answered alike, it is the same history many times, and all of them are its own."""
+    keep(store, "ada", HI)
+    last = parse(HI, dialect="openai")
+    asked = [row.id for row in store.messages("ada")][2]
+    for _ in range(12):
+        branch = store.fork("ada", behind=asked)
+        store.append("ada", HI[3:], branch=branch, known={0: [last.hashes[-1], last.alone(HI[-1])]})
+    assert set(found(store, [*HI, *talk("I am Ada")])) == {"ada"}
+    assert set(found(store, HI[:3])) == {"ada"}
 
 
 def check_canned(store: Store) -> None:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from time import process_time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given, settings, strategies as st
 
 from leporello.messages import Message, text_of
 from leporello.session import alignment
+from leporello.session.conversation import Conversation
 from leporello.session.factory import open_session
 from leporello.store import open_store
-
-if TYPE_CHECKING:
-    from leporello.session.conversation import Conversation
 
 Talk = list[Message]
 
@@ -262,6 +260,40 @@ def test_the_first_messages_are_followed_also_before_a_summary() -> None:
     assert rows(conversation) == before + 1
     alignment.align(conversation, LONG[60:])  # a client that trims its head changes nothing
     assert shown(conversation) == ["another beginning", *window[1:]]
+
+
+def changed_again(conversation: Conversation, said: Talk, words: int) -> tuple[int, int]:
+    """Let the client change its first message; returns the size of the next fold, and that of the window."""
+    changed: Message = {"role": "user", "content": "a map: " + "harbour " * words}
+    alignment.align(conversation, [changed, *said[1:]])
+    return conversation.folds_at, conversation.window.tokens
+
+
+def check_put_back(conversation: Conversation, said: Talk) -> None:
+    threshold, tokens = changed_again(conversation, said, 40)
+    assert threshold == 8_000, "nothing was folded: all that the client says counts"
+    more = talk(*(f"{number} " + "quay " * 300 for number in range(31)))
+    for message in more:
+        conversation.add([message])
+    said = [*said, *more]
+    conversation.request([])
+    folds_at, tokens = conversation.folds_at, conversation.window.tokens
+    assert folds_at > threshold
+    later, whole = changed_again(conversation, said, 500)
+    assert later - folds_at == whole - tokens > 400
+    assert changed_again(conversation, said, 900)[0] == later, "what comes later is growth"
+
+
+def test_what_a_client_puts_back_behind_a_fold_is_no_growth() -> None:
+    """A map that a fold has shortened comes back whole: the next fold is not made the sooner for that."""
+    said = talk("a map: " + "harbour " * 50, "ok")
+    check_put_back(opened(said), said)
+
+
+def test_planted_what_is_put_back_counts_as_growth(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Conversation, "put_back", lambda *_: None)
+    with pytest.raises(AssertionError):
+        test_what_a_client_puts_back_behind_a_fold_is_no_growth()
 
 
 def test_a_long_list_of_equal_words_takes_no_time() -> None:

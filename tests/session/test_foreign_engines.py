@@ -159,14 +159,16 @@ class Work:
                 session.add({"role": "user", "content": self._expected})
                 while not session.done:
                     for call in session.record(ask(session.request(tools=[TOOL]))):
-                        session.add(tool_result(call, self._inspected(call.arguments["number"])))
+                        session.add({**tool_result(call, ""), "content": self._inspected(call.arguments["number"])})
             self.usage = session.usage()
             self.stored = len(list(session.store.messages("port")))
             self.asked = len(server.requests)
 
-    def _inspected(self, number: int) -> str:
+    def _inspected(self, number: int) -> str | list[dict[str, Any]]:
+        """Return what a tool found, in two parts for every other container."""
         rows = (f"row {row}: weight {row * 31} kg, seal {number * 7919 + row:08x}" for row in range(self.window // 400))
-        return "\n".join((f"Container {number}.", *rows))
+        texts = f"Container {number}.", "\n".join(rows)
+        return [{"type": "text", "text": text} for text in texts] if number % 2 else "\n".join(texts)
 
     def _script(self) -> list[Callable[[ReceivedRequest], Step]]:
         steps: list[Step] = []

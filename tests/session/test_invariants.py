@@ -90,7 +90,7 @@ def test_each_has_its_test(name: str) -> None:
 def fold_twice(session: Session, answer: Callable[..., Any]) -> list[list[Message]]:
     """Talk until the conversation was folded at least twice; returns the window of every request."""
     sent = []
-    for number in range(30):
+    for number in range(40):
         session.add({"role": "user", "content": f"Question {number}: " + "what is there? " * 40})
         session.request()
         sent.append(session.window)

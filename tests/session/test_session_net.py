@@ -13,6 +13,7 @@ from leporello.llm import ScriptedLLM
 from leporello.messages import role_of, text_of, violations
 from leporello.session import folding, hygiene
 from leporello.summary.placement import PREFIX
+from leporello.summary.refire import SAFE_SHARE
 from leporello.testing.lifecycle import RecordingEngine
 
 if TYPE_CHECKING:
@@ -153,7 +154,7 @@ def test_an_engine_that_frees_too_little_has_the_net_too(opened: Any, answer: Ca
     last = finished(session)[-1]
     assert last.status == "fallback"
     assert "tokens are left" in last.reason
-    assert session.usage().tokens < folding.SAFETY_SHARE * WINDOW
+    assert session.usage().tokens < SAFE_SHARE * WINDOW
 
 
 def test_nothing_is_caught_when_compression_is_disabled(opened: Any, answer: Callable[..., Any]) -> None:
@@ -220,4 +221,4 @@ def test_the_nightly_net_of_the_gateway_is_the_same_net(opened: Any, answer: Cal
     report = hygiene.compact_if_full(session)
     assert report is not None
     assert report.status == "fallback"
-    assert session.usage().tokens < folding.SAFETY_SHARE * WINDOW
+    assert session.usage().tokens < SAFE_SHARE * WINDOW

@@ -62,6 +62,21 @@ class TestKnown:
             store.append(f"{number}", said("on"), known={0: [b"on %d" % number]})
         assert store.known([b"hi"])[0].conversation == "first"
 
+    def test_many_branches_do_not_hide_another_conversation(self, store: Store) -> None:
+        store.append("other", said("hi"), known={0: [b"hi"]})
+        (asked,) = store.append("c", said("a"))
+        for _ in range(12):
+            store.append("c", said("hi"), branch=store.fork("c", behind=asked), known={0: [b"hi"]})
+        assert {place.conversation for place in store.known([b"hi"])} == {"c", "other"}
+
+    def test_branches_that_hide_another_conversation_would_be_noticed(
+        self, store: Store, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        read = recognition._read_places
+        monkeypatch.setattr(recognition, "_read_places", lambda *given, without="": [] if without else read(*given))
+        with pytest.raises(AssertionError):
+            self.test_many_branches_do_not_hide_another_conversation(store)
+
     @pytest.mark.sqlite_only
     def test_an_order_by_age_alone_would_be_noticed(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
         """Planted: nothing is closed when a conversation goes on."""

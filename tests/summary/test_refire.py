@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from leporello.engine import CompactionReport
-from leporello.summary.refire import ROOMY, SAFE_SHARE, WORTH, Targets, fires_at, request_limit, targets
+from leporello.summary.refire import GROWTH, SAFE_SHARE, WORTH, Targets, fires_at, request_limit, targets
 
 Rule = Callable[[CompactionReport, int, int, int], int]
 
@@ -22,15 +22,14 @@ def check_refire(rule: Rule, before: int, after: int, beside: int, threshold: in
     report = CompactionReport(status="folded", tokens_before=before, tokens_after=after)
     now = min(after, before) + beside
     again = rule(report, before + beside, threshold, window)
-    if threshold - now >= threshold * ROOMY:
+    if threshold - now >= threshold * GROWTH:
         assert again == 0, "there is room, and the threshold alone decides"
-        return
     limit = request_limit(window)
     if now <= limit:
         assert again <= limit + 1, "it fires too late for the window"
     least = now + threshold * WORTH
-    assert again > min(least - 1, limit), "it would fire in the next turn"
-    assert again <= max(now + threshold // 2, least + 1), "it never fires again"
+    assert (again or threshold) > min(least - 1, limit), "it would fire in the next turn"
+    assert again <= max(now + threshold * GROWTH, least + 1), "it never fires again"
     assert again <= max(window * SAFE_SHARE, least + 1), "it fires too late for the window"
 
 
@@ -69,6 +68,28 @@ def test_a_window_that_stays_full_may_grow_by_half_the_threshold() -> None:
     full = CompactionReport(status="folded", tokens_before=60_000, tokens_after=45_000)
     assert fires_at(full, 60_000, threshold=50_000, window=200_000) == 45_000 + 25_000
     assert fires_at(full, 60_000, threshold=50_000, window=64_000) == int(64_000 * 0.85)
+
+
+@given(after=st.integers(1, 60_000), window=st.integers(70_000, 200_000))
+def test_a_token_more_or_less_does_not_move_the_next_compaction_by_more(after: int, window: int) -> None:
+    """Two clients whose folds leave nearly the same are folded nearly as often."""
+    check_steps(ours, after, window)
+
+
+def check_steps(rule: Rule, after: int, window: int) -> None:
+    less, more = (
+        CompactionReport(status="folded", tokens_before=60_000, tokens_after=left) for left in (after - 1, after)
+    )
+    sizes = [max(50_000, rule(report, 60_000, 50_000, window)) for report in (less, more)]
+    assert 0 <= sizes[1] - sizes[0] <= 1
+
+
+def test_planted_a_step_at_a_quarter_is_caught() -> None:
+    def stepped(report: CompactionReport, was: int, threshold: int, window: int) -> int:
+        return 0 if report.tokens_after <= 37_500 else ours(report, was, threshold, window)
+
+    with pytest.raises(AssertionError):
+        check_steps(stepped, 37_501, 200_000)
 
 
 @given(messages=SIZES, prompt=SIZES, threshold=st.integers(1, 300_000))

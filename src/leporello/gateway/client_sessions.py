@@ -195,7 +195,7 @@ class ClientSessions:
             held = await self._on_tip(to(conversation=place.conversation, branch=place.branch), place, model)
             if held is not None:
                 return self._claimed(held, found)
-        if found.places:
+        if found.places and not found.is_shared:
             return await self._on_fork(to, owner, found, history, model)
         key = name or new_id()
         head = head or replaced is not None

@@ -9,7 +9,8 @@ A request has only its history to be recognised by. In this order:
    request continues a conversation only behind a recorded answer, so two users who begin with "hi" stay apart, and so
    do the tasks of an app that begin with the same example; a request that failed is recognised when it is sent again.
 
-A request that continues behind a message which is not the tip of its branch makes a fork.
+A request that continues behind a message which is not the tip of its branch makes a fork. Without a name it does so
+only if no other conversation has the same history: both users who got the same answer to "hi" may ask it for a title.
 """
 
 from __future__ import annotations
@@ -38,13 +39,15 @@ class Recognised:
     """The places behind which a request may continue, best first; none for a new conversation.
 
     `count` messages of its history are stored there; `rewritten` if they may differ from the stored ones; `unanswered`
-    if it is a failed request that is sent again.
+    if it is a failed request that is sent again. With `is_shared` other conversations have the same history too, and
+    the request may not fork this one.
     """
 
     places: Sequence[KnownPlace] = ()
     count: int = 0
     rewritten: bool = False
     unanswered: bool = False
+    is_shared: bool = False
 
 
 def recognise(
@@ -58,10 +61,8 @@ def recognise(
         found = _by_answers(store, history, count, owner, named=named)
         if found is not None:
             return found
-    if places and not places[0].is_tip:  # what stands before it may have been changed since
-        return _waiting(store, history, count, owner) or Recognised(places=places, count=count, rewritten=True)
-    if places:
-        return Recognised(places=places, count=count)
+    if places and (found := _by_prefix(store, history, places, count, owner, named=named)):
+        return found
     again = None if named or looks_only else _unanswered(store, history, owner)
     return Recognised(places=[again], count=len(hashes), unanswered=True) if again else Recognised()
 
@@ -93,16 +94,29 @@ def _unanswered(store: TranscriptStore, history: History, owner: str) -> KnownPl
     return next((place for place in places if store.forget_known(place, owner=owner)), None)
 
 
-def _waiting(store: TranscriptStore, history: History, count: int, owner: str) -> Recognised | None:
-    """Return the tips that end with the newest answer of a known history; None when there are none.
+def _by_prefix(
+    store: TranscriptStore, history: History, places: Sequence[KnownPlace], count: int, owner: str, *, named: bool
+) -> Recognised | None:
+    """Return where a request goes on; `count` messages of its history are known at these places.
 
-    Several users may have the same history: the message is taken for the next user's, before it counts as repeated.
+    Several users may have the same history: a message is taken for the next user's, before it counts as repeated.
+    Without a name a history that stands in several conversations goes on only where nothing else was said: nobody can
+    tell whose it is.
     """
-    newest = max((answer for answer in history.answers if answer <= count), default=0)
-    if not newest or newest == count:
-        return None
-    tips = [place for place in store.known([history.hashes[newest - 1]], owner=owner) if place.is_tip]
-    return Recognised(places=tips, count=newest) if tips else None
+    newest = max((answer for answer in history.answers if answer <= count), default=count)
+    answered = places if newest == count else store.known([history.hashes[newest - 1]], owner=owner)
+    is_shared = not named and len({place.conversation for place in (*places, *answered)}) > 1
+    for found, known in ((places, count), (answered, newest)):
+        tips = [place for place in found if place.is_tip and not (is_shared and _is_branched(store, place, owner))]
+        if tips:
+            return Recognised(places=tips, count=known, is_shared=is_shared)
+    # what stands before it may have been changed since
+    return None if is_shared else Recognised(places=places, count=count, rewritten=True)
+
+
+def _is_branched(store: TranscriptStore, place: KnownPlace, owner: str) -> bool:
+    info = store.info(place.conversation, owner=owner)
+    return info is None or info.branches > 1
 
 
 def _by_answers(store: TranscriptStore, history: History, count: int, owner: str, *, named: bool) -> Recognised | None:

@@ -22,6 +22,14 @@ def function_of(call: dict[str, Any]) -> dict[str, Any] | None:
     return {**rest, "type": "function", "function": {"name": custom.get("name"), "arguments": arguments}, _NOTE: True}
 
 
+def with_function_calls(message: Any) -> Any:
+    """Return a message with the calls of custom tools as calls of functions; anything else unchanged."""
+    calls = message.get("tool_calls") if isinstance(message, dict) else None
+    if not isinstance(calls, list):
+        return message
+    return {**message, "tool_calls": [(isinstance(call, dict) and function_of(call)) or call for call in calls]}
+
+
 def with_custom_calls(message: Message) -> Message:
     """Return a message with the calls of custom tools as its provider writes them; the same one without any."""
     calls: Any = message.get("tool_calls")

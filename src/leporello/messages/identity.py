@@ -43,14 +43,14 @@ def copied(value: Any) -> Any:
 
 
 def copied_as_text(message: Message) -> Message:
-    """Return a copy whose text is a string, where it stood as the only part or there was none.
+    """Return a copy whose text is a string, where there was nothing else, or nothing at all.
 
     Some engines know no parts, and some write "" where there is nothing, which would look like a change.
     """
     copy: Message = copied(message)
     content = copy.get("content")
-    if isinstance(content, list) and len(content) == 1 and _is_bare_text(content[0]):
-        copy["content"] = content[0]["text"]
+    if isinstance(content, list) and content and all(map(_is_bare_text, content)):
+        copy["content"] = "\n".join(part["text"] for part in content)
     elif content is None:
         copy["content"] = ""
     return copy

@@ -59,7 +59,9 @@ def align(conversation: Conversation, listed: Sequence[Message]) -> None:
     if inserted is not None and _is_fresh_fork(conversation):
         _fork_earlier(conversation, changes, inserted)
     elif changes:
+        before = window.tokens
         _apply(conversation, changes)
+        conversation.put_back(window.tokens - before)
 
 
 def add(

@@ -345,6 +345,15 @@ class Conversation:
         if self.pending is not None and first < self.pending.length:
             self.pending = replace(self.pending, length=first)
 
+    def put_back(self, tokens: int) -> None:
+        """Let the next fold come later by what a client has put back into the window since the newest one.
+
+        The engine counts from the size that its fold left. Only the first time: what comes later is growth.
+        """
+        threshold = int(getattr(self.engine.engine, "threshold_tokens", 0) or 0)
+        if tokens > 0 and 0 < threshold < self.folds_at and not self.refire_at:
+            self.refire_at = min(self.folds_at + tokens, safety_limit(self))
+
     # reading
 
     @property

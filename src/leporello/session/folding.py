@@ -21,6 +21,7 @@ from leporello.session.kept_entries import with_kept
 from leporello.session.lease import Lease
 from leporello.session.result_entries import folded_entries, proposed_entries
 from leporello.store import FOLD, JournalRow
+from leporello.summary.refire import SAFE_SHARE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 
 LEASE_SECONDS = 15.0  # renewed while a compaction goes on; what a killed process held is free after that
 REST = 0.05  # of the context length: the growth before an engine whose result was refused is asked again
-SAFETY_SHARE = 0.85  # of the context length: above it a conversation is folded even if its engine does not ask for it
 MOST_REFUSALS = 3
 COMPACTION = "compaction"  # the reason why the prefix of the next request moves
 
@@ -45,7 +45,7 @@ def above_safety_limit(conversation: Conversation, tokens: int) -> bool:
 
 def safety_limit(conversation: Conversation) -> int:
     """Return the smallest request that has reached the safety share of the context length; 0 when that is not known."""
-    return math.ceil(SAFETY_SHARE * conversation.route.context_length)
+    return math.ceil(SAFE_SHARE * conversation.route.context_length)
 
 
 def fold(
@@ -121,7 +121,7 @@ def _fold_by(
     except EngineError as error:
         return _refused(conversation, str(error))
     window, is_foreign = conversation.window, conversation.engine.is_foreign
-    room = int(SAFETY_SHARE * conversation.route.context_length) if is_foreign else None
+    room = int(SAFE_SHARE * conversation.route.context_length) if is_foreign else None
     report, result = judge(compressed, window, conversation.dialect, room=room)
     if result is None:
         return report
@@ -206,7 +206,7 @@ def _refire_at(conversation: Conversation, tokens: int) -> int:
     later = tokens + int(window * REST)
     if not conversation.engine.is_foreign or above_safety_limit(conversation, tokens):
         return later
-    return min(later, math.ceil(SAFETY_SHARE * window))
+    return min(later, math.ceil(SAFE_SHARE * window))
 
 
 def _sources(window: Window) -> list[tuple[str | None, ...]]:

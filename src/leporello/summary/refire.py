@@ -11,8 +11,8 @@ if TYPE_CHECKING:
 SMALLEST_SHARE_FOR_MESSAGES = 0.25  # of the threshold, when system prompt and tools alone nearly fill it
 WORTH = 0.10  # of the threshold: what a compaction must free to be worth a new prefix
 MODEL_WORTH = 0.01  # of the messages: what a compaction must free to be worth a model call
-ROOMY = 0.25  # of the threshold: room enough until the next compaction
-SAFE_SHARE = 0.85  # of the window
+GROWTH = 0.5  # of the threshold: how much a request grows before the next compaction, at least up to the threshold
+SAFE_SHARE = 0.85  # of the window: above it any conversation is folded, whatever its engine says
 ANSWER_SHARE, LONGEST_ANSWER = 0.125, 4_096  # of the window and tokens: what an answer takes when it is unknown
 
 NOTHING_OLDER = "nothing stands before your newest message that could be folded"
@@ -83,15 +83,14 @@ def request_limit(window: int, answer: int | None = None) -> int:
 def fires_at(report: CompactionReport, was: int, *, threshold: int, window: int, answer: int | None = None) -> int:
     """Return how large a request must be for the next compaction; 0 when the threshold alone decides.
 
-    `was` is the size of the request that was compacted. After a compaction that left little room the window may grow
-    beyond the threshold, by half of it, but not above its safe share; and always by what a compaction must free to be
-    worth it, so that none runs every turn and growth always leads to the next one. The first request that does not fit
-    into the window fires in any case.
+    `was` is the size of the request that was compacted. If that left less room below the threshold than the growth
+    between two compactions, the window grows beyond the threshold, but not above its safe share; and always by what a
+    compaction must free to be worth it, so that none runs every turn and growth always leads to the next one. The
+    first request that does not fit into the window fires in any case.
     """
     now = was - max(0, report.tokens_before - report.tokens_after)
-    if threshold - now >= threshold * ROOMY:
-        return 0
     least = now + int(threshold * WORTH) + 1
-    most = min(now + threshold // 2, int(window * SAFE_SHARE))
+    later = max(least, min(now + int(threshold * GROWTH), int(window * SAFE_SHARE)))
     limit = request_limit(window, answer)
-    return max(least, most) if now > limit else min(max(least, most), limit + 1)
+    later = later if now > limit else min(later, limit + 1)
+    return later if later > threshold else 0

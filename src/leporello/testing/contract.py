@@ -28,9 +28,9 @@ from leporello.llm.scripted import FakeClock
 from leporello.messages import Message, copied, role_of, violations
 from leporello.plugins.hermes import route_llm
 from leporello.session.acceptance import CompressResult, judge
-from leporello.session.folding import SAFETY_SHARE
 from leporello.session.result_repair import repaired_result
 from leporello.session.window import Source, Window
+from leporello.summary.refire import SAFE_SHARE
 from leporello.testing.conversations import conversation
 from leporello.testing.defects import broken_conversation
 from leporello.testing.picture import picture, same_picture
@@ -323,7 +323,7 @@ def check_accepted(kit: Kit) -> str:
         window = Window(Source(message=message).entry() for message in messages)
         with kit.engine() as engine:
             made = CompressResult(result=call_fitting(engine.compress, [copied(message) for message in messages]))
-        room = int(SAFETY_SHARE * WINDOW)
+        room = int(SAFE_SHARE * WINDOW)
         report, _ = judge(made, window, "openai", room=room)
         assert report.status != "refused", f"conversation {number}: a session refuses the result: {report.reason}"
         repaired.update(repaired_result(made.result, window, "openai", room=room).changes)

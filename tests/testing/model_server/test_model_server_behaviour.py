@@ -50,16 +50,24 @@ def said(response: httpx2.Response) -> str:
     return message
 
 
-INVALID: list[tuple[str, list[dict[str, Any]]]] = [
+def called(call: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a history with this call and its result."""
+    made = {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "custom", **call}]}
+    return [*HELLO, made, {"role": "tool", "tool_call_id": "c1", "content": "r"}]
+
+
+INVALID: list[tuple[str, list[Any]]] = [
     ("no messages", []),
     ("a result without a call", [*HELLO, {"role": "tool", "tool_call_id": "c9", "content": "r"}]),
     ("a call without its result", [*HELLO, {"role": "assistant", "content": None, "tool_calls": [CALL]}, *HELLO]),
     ("an unknown role", [{"role": "narrator", "content": "once"}]),
+    ("a call of a custom tool without its input", called({"custom": {"name": "patch"}})),
+    ("what is no message", ["hello"]),
 ]
 
 
 @pytest.mark.parametrize(("name", "messages"), INVALID, ids=[name for name, _ in INVALID])
-def test_an_invalid_sequence_is_refused(shared: ModelServer, name: str, messages: list[dict[str, Any]]) -> None:
+def test_an_invalid_sequence_is_refused(shared: ModelServer, name: str, messages: list[Any]) -> None:
     response = post(shared, messages)
     assert response.status_code == 400, name
     assert response.json()["error"]["type"] == "invalid_request_error"
@@ -71,6 +79,10 @@ def test_a_valid_sequence_is_not_refused(shared: ModelServer) -> None:
     assert (
         post(shared, [*HELLO, {"role": "assistant", "content": None, "tool_calls": [CALL]}, result]).status_code == 200
     )
+
+
+def test_a_call_of_a_custom_tool_is_not_refused(shared: ModelServer) -> None:
+    assert post(shared, called({"custom": {"name": "patch", "input": "*** Begin"}})).status_code == 200
 
 
 @pytest.mark.parametrize(

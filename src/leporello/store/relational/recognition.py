@@ -78,17 +78,26 @@ def _stored(connection: Connection, hashes: Sequence[bytes]) -> Iterator[bytes]:
 
 
 def _places(connection: Connection, hash_: bytes, owner: str) -> list[KnownPlace]:
-    rows = connection.execute(
-        # the newest message of the branch by its index: a database may look for any later one from the first on
-        "SELECT c.key, k.branch, m.id, coalesce((SELECT n.place FROM messages n WHERE n.conversation = k.conversation"
-        " AND n.branch = k.branch AND n.kind = 0 AND n.gone IS NULL ORDER BY n.place DESC LIMIT 1) <= m.place, TRUE)"
-        " FROM known k JOIN conversations c ON c.id = k.conversation AND c.owner = ?"
-        " JOIN messages m ON m.conversation = k.conversation AND m.seq = k.seq AND m.gone IS NULL"
-        " WHERE k.hash = ? ORDER BY k.open DESC, k.conversation DESC, k.branch DESC LIMIT ?",
-        (owner, hash_, _MOST_PLACES),
-    )
+    """Return the first places of a hash, and one in another conversation if all of these are in the same one."""
+    rows = _read_places(connection, hash_, owner, _MOST_PLACES)
+    if len(rows) == _MOST_PLACES and len({row[0] for row in rows}) == 1:
+        rows += _read_places(connection, hash_, owner, 1, without=rows[0][0])
     places = [
         KnownPlace(hash=hash_, conversation=key, branch=branch, id=f"m{number}", is_tip=bool(tip))
         for key, branch, number, tip in rows
     ]
     return sorted(places, key=lambda place: not place.is_tip)
+
+
+def _read_places(
+    connection: Connection, hash_: bytes, owner: str, most: int, *, without: str = ""
+) -> list[tuple[str, int, int, bool]]:
+    return connection.execute(
+        # the newest message of the branch by its index: a database may look for any later one from the first on
+        "SELECT c.key, k.branch, m.id, coalesce((SELECT n.place FROM messages n WHERE n.conversation = k.conversation"
+        " AND n.branch = k.branch AND n.kind = 0 AND n.gone IS NULL ORDER BY n.place DESC LIMIT 1) <= m.place, TRUE)"
+        " FROM known k JOIN conversations c ON c.id = k.conversation AND c.owner = ?"
+        " JOIN messages m ON m.conversation = k.conversation AND m.seq = k.seq AND m.gone IS NULL"
+        " WHERE k.hash = ? AND c.key <> ? ORDER BY k.open DESC, k.conversation DESC, k.branch DESC LIMIT ?",
+        (owner, hash_, without, most),
+    ).fetchall()

@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from leporello.messages import violations
+from leporello.messages.custom_calls import with_function_calls
 from leporello.testing.model_server.answer import prompt_tokens
 from leporello.testing.model_server.cache import wrong_marks
 from leporello.testing.model_server.failures import REFUSALS, Failure, HTTPFailure, Planned, invalid, overflow
@@ -101,7 +102,7 @@ class Checks:
 def _wrong_sequence(request: ReceivedRequest) -> HTTPFailure | None:
     if request.dialect == "responses":
         return request.refused if request.refused or request.items else invalid("Missing required parameter: 'input'.")
-    found = violations(request.messages, request.dialect)
+    found = violations(list(map(with_function_calls, request.messages)), request.dialect)
     if not found:
         return None
     place = f"messages.{found[0].index}" if found[0].index >= 0 else "messages"
