@@ -7,14 +7,12 @@ import os
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 from uuid import uuid4
 
 import psycopg
 import pytest
-from hypothesis import given, strategies as st
 from psycopg import sql
 from tests.fixtures.databases import server
 
@@ -22,7 +20,7 @@ from leporello.errors import StaleTipError, StoreBusyError, StoreError
 from leporello.store import Node, SearchFilter, open_store
 from leporello.store.postgres import PostgresStore, candidates, expression, migrations
 from leporello.store.postgres.address import parse
-from leporello.store.postgres.expression import Near, TermPhrase, parse as parse_expression, stored_text
+from leporello.store.postgres.expression import TermPhrase, parse as parse_expression
 from leporello.store.relational import writing
 from leporello.store.search import prepared_text
 
@@ -580,38 +578,11 @@ def test_another_score_would_be_noticed(both: tuple[Store, Store], monkeypatch: 
     ("text", "expected"),
     [
         ('"a b" AND "c"', (TermPhrase(("a", "b")), TermPhrase(("c",)))),
-        ('NEAR("a" "b c", 3)', Near((TermPhrase(("a",)), TermPhrase(("b", "c"))), 3)),
     ],
 )
 def test_expressions_are_read(text: str, expected: Any) -> None:
     found = parse_expression(text)
     assert getattr(found, "parts", found) == expected
-
-
-def test_words_of_a_near_stand_within_its_distance() -> None:
-    near = Near((TermPhrase(("a",)), TermPhrase(("b",))), 2)
-    assert near.holds(" a  x  y  b ")
-    assert near.holds(" b  a ")
-    assert not near.holds(" a  x  y  z  b ")
-
-
-TERMS = st.lists(st.sampled_from(["a", "aa", "b", "我"]), min_size=1, max_size=2).map(tuple)
-
-
-@given(st.lists(st.sampled_from(["a", "aa", "b", "我"]), max_size=11), st.lists(TERMS, min_size=2, max_size=3))
-def test_a_near_is_looked_for_in_whole_terms(terms: list[str], phrases: list[tuple[str, ...]]) -> None:
-    places = [[at for at in range(len(terms)) if tuple(terms[at : at + len(each)]) == each] for each in phrases]
-    ends = [[at + len(each) for at in found] for each, found in zip(phrases, places, strict=True)]
-    apart = [max(a) - min(b) for a, b in zip(product(*places), product(*ends), strict=True)]
-    for distance in range(4):
-        near = Near(tuple(map(TermPhrase, phrases)), distance)
-        assert near.holds(stored_text(terms)) is any(each <= distance for each in apart)
-
-
-def test_planted_a_near_that_takes_parts_of_terms_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TermPhrase, "needle", property(lambda self: "".join(self.terms)))
-    with pytest.raises(AssertionError):
-        test_a_near_is_looked_for_in_whole_terms()
 
 
 def test_a_session_is_resumed_from_the_database(schemas: Schemas) -> None:

@@ -14,7 +14,6 @@ from leporello.store.postgres.expression import (
     PART_SIGN,
     TermPhrase,
     condition,
-    nears,
     needs_text,
     parse,
     phrases,
@@ -52,7 +51,7 @@ def matching(
     look = _newest if newest_first else _best
     sought = _Look(match=match, expression=parse(match.text), scope=scope, parted=parted)
     hits, cut = look(connection, sought, limit)
-    return as_candidates(connection, hits, cut=cut, conversation=scope.conversation)
+    return as_candidates(connection, hits, limit, cut=cut, conversation=scope.conversation)
 
 
 def term_count(connection: Connection, term: str, last: int, *, parted: bool = True) -> int:
@@ -87,11 +86,17 @@ class _Look:
     scope: _Scope
     parted: bool = True
 
-    def hits(self, columns: str) -> tuple[str, list[Any]]:
+    def hits(self, columns: str, *, judged: bool = False) -> tuple[str, list[Any]]:
         """Return the query for the hits, the newest first, and its values but for the limit."""
         scope = self.scope
         return _hits(
-            self.expression, columns, self.match.last, term=scope.term, within=scope.conversation, parted=scope.parted
+            self.expression,
+            columns,
+            self.match.last,
+            term=scope.term,
+            within=scope.conversation,
+            parted=scope.parted,
+            judged=judged,
         )
 
 
@@ -103,21 +108,28 @@ def _hits(
     term: str = "",
     within: int | None = None,
     parted: bool,
+    judged: bool = False,
 ) -> tuple[str, list[Any]]:
     """Return the query for the index rows of an expression, the newest first, and its values but for the limit.
+
+    `judged`, rows with its words in another order are among them, and `fits` tells which have them in this order.
 
     It asks the index alone: what else is asked about a message would tempt the planner away from it. And it asks for
     one part after the other until there are enough, several at a time after the first ones: to find the newest of many
     old hits, the planner would read either every hit or every newer message.
     """
     query = f"({tsquery(expression)})" + (f" & '{term}'" if term else "")
-    text, needles = condition(expression) if needs_text(expression) else ("", [])
+    text, needles = condition(expression) if needs_text(expression) else ("TRUE", [])
     own, number = ("", []) if within is None else (" AND s.conversation = ?", [within])
-    where, values = f"s.id <= ?{own}" + (f" AND {text}" if text else ""), [last, *number, *needles]
+    where, values, first = f"s.id <= ?{own}", [last, *number, *needles], list[str]()
+    if judged:
+        columns, first, values = f"{columns}, {text} AS fits", needles, [last, *number]
+    else:
+        where = f"{where} AND {text}"
     if not parted:
         return (
             f"SELECT {columns} FROM search s WHERE s.terms @@ ?::tsquery AND {where} ORDER BY s.id DESC LIMIT ?",
-            [query, *values],
+            [*first, query, *values],
         )
     newest = f"SELECT least(coalesce(max(s.id), 0), ?) >> {PART} AS part FROM search s WHERE TRUE{own}"
     names = (
@@ -127,7 +139,7 @@ def _hits(
     hits = f"SELECT {columns} FROM search s WHERE s.terms @@ (?::text || names || ')')::tsquery AND {where}"
     return (
         f"SELECT s.* FROM ({names}) parts, LATERAL ({hits} ORDER BY s.id DESC) s LIMIT ?",
-        [last, *number, f"{query} & (", *values],
+        [last, *number, *first, f"{query} & (", *values],
     )
 
 
@@ -155,13 +167,28 @@ def _scope(connection: Connection, filter: SearchFilter, *, parted: bool) -> _Sc
 
 
 def _newest(connection: Connection, look: _Look, limit: int) -> tuple[list[tuple[int, float]], bool]:
-    """Walk the hits, newest first, until enough of them pass the filter; tell whether it was given up before."""
-    near = nears(look.expression)
-    query, values = look.hits("s.id, s.text" if near else "s.id")
-    rows = connection.walk(query, (*values, SCORED if near else SCANNED + 1))
-    hits = ((number, 0.0) for number, *text in rows if all(each.holds(text[0]) for each in near))
-    found = list(islice(_passing(connection, look, islice(hits, SCANNED)), limit))
-    return found, len(found) < limit and next(hits, None) is not None
+    """Walk the hits, newest first, until enough of them pass the filter; tell whether it was given up before.
+
+    Of what has the words of a phrase, in whatever order, so many of the newest are looked at as would be scored.
+    """
+    most = SCORED if needs_text(look.expression) else SCANNED
+    query, values = look.hits("s.id", judged=True)
+    rows = connection.walk(
+        f"SELECT id, n FROM (SELECT s.*, row_number() OVER () AS n FROM ({query}) s) s WHERE fits OR n > ?",
+        (*values, most + 1, most),
+    )
+    cut = False
+
+    def hits() -> Iterator[tuple[int, float]]:
+        nonlocal cut
+        for count, (number, place) in enumerate(rows):
+            cut = count == SCANNED or place > most
+            if cut:
+                return
+            yield number, 0.0
+
+    found = list(islice(_passing(connection, look, hits()), limit))
+    return found, cut and len(found) < limit
 
 
 def _best(connection: Connection, look: _Look, limit: int) -> tuple[list[tuple[int, float]], bool]:
