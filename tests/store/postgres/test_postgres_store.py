@@ -23,6 +23,7 @@ from leporello.store.postgres.address import parse
 from leporello.store.postgres.expression import TermPhrase, parse as parse_expression
 from leporello.store.relational import writing
 from leporello.store.search import prepared_text
+from leporello.store.search.rank import exactness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -572,6 +573,58 @@ def test_another_score_would_be_noticed(both: tuple[Store, Store], monkeypatch: 
     monkeypatch.setattr("leporello.store.postgres.candidates._B", 0.0)
     with pytest.raises(AssertionError):
         test_the_same_questions_have_the_same_hits_in_the_same_order(both)
+
+
+def quoted_phrases(stores: tuple[Store, Store]) -> None:
+    """Require the same pages of both, whichever of them has made the cursor."""
+    words = ["the", "of", "mind", "gap", "gaps", "gapless", "box"]
+    chance = random.Random(5)
+    said = [{"role": "user", "content": " ".join(chance.choices(words, k=chance.randrange(3, 12)))} for _ in range(600)]
+    for each in stores:
+        each.append("phrases", said)  # type: ignore[arg-type]
+    for _ in range(60):
+        phrase = f'"{" ".join(chance.choices(words, k=chance.randrange(1, 5)))}"'
+        for sort in ("relevance", "recency"):
+            cursor = None
+            for page in range(9):
+                found = [
+                    each.search(phrase, conversation="phrases", limit=11, cursor=cursor, sort=sort) for each in stores
+                ]
+                hits, others = ([(hit.id, hit.score, hit.snippet) for hit in each.hits] for each in found)
+                assert hits == others, (phrase, sort, page)
+                assert found[0].complete == found[1].complete
+                assert (found[0].cursor is None) == (found[1].cursor is None)
+                cursor = found[page % 2].cursor
+                if cursor is None:
+                    break
+
+
+@pytest.mark.slow
+def test_quoted_phrases_have_the_same_pages(both: tuple[Store, Store]) -> None:
+    quoted_phrases(both)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("both", ["one part"], indirect=True)
+@pytest.mark.parametrize("defect", ["what has the phrase is told when blocks are cut", "parts of words count"])
+def test_planted_phrases_that_an_index_finds_in_its_own_way_are_noticed(
+    both: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch, defect: str
+) -> None:
+    has_phrase = exactness if defect == "parts of words count" else lambda *_: True
+    monkeypatch.setattr("leporello.store.search.hits.stands_in", has_phrase)
+    with pytest.raises(AssertionError):
+        quoted_phrases(both)
+
+
+def test_a_phrase_is_looked_for_in_a_bounded_number_of_messages(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append("c", said("mind the gap", *["the gap, and mind the step"] * 20))
+    found = store.search('"mind the gap"')
+    assert (len(found.hits), found.complete) == (1, True)
+    monkeypatch.setattr(candidates, "SCORED", 20)
+    found = store.search('"mind the gap"')
+    assert (len(found.hits), found.complete) == (0, False)
 
 
 @pytest.mark.parametrize(
