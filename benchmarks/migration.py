@@ -12,6 +12,8 @@ table that is copied, what the messages refer to, and the hits of some searches 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import subprocess
 import sys
 import time
@@ -62,8 +64,11 @@ def main(argv: list[str] | None = None) -> int:
             return 1
         before = kept
     process = _started(options)
-    print(process.communicate()[0].decode().strip())
-    print(f"{time.perf_counter() - start:,.0f} s in all, status {process.returncode}", flush=True)
+    told = json.loads(process.communicate()[0] or b"{}")
+    print(f"{told.get('conversations', 0)} conversations with {told.get('messages', 0):,} messages are copied")
+    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+    seconds = time.perf_counter() - start
+    print(f"{seconds:,.0f} s in all, status {process.returncode}; load of the machine at the end: {load}\n", flush=True)
     return 0 if process.returncode == 0 and same(source, target) else 1
 
 
