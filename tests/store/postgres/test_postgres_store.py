@@ -616,6 +616,39 @@ def test_planted_phrases_that_an_index_finds_in_its_own_way_are_noticed(
         quoted_phrases(both)
 
 
+def test_the_parts_of_the_index_are_asked_in_few_turns_the_newest_first(store: PostgresStore) -> None:
+    """Each turn reads what a word has in the whole index, and what was indexed since it was tidied up."""
+    with raw(store) as connection:
+        query = sql.SQL("SELECT array_agg(n ORDER BY n) FROM generate_series(0, 1220) n GROUP BY {0} ORDER BY {0}")
+        turns = connection.execute(query.format(sql.SQL(candidates._AT_ONCE))).fetchall()
+    assert [n for (turn,) in turns for n in turn] == list(range(1221))
+    assert [turn for (turn,) in turns[:2]] == [[0], [1]]
+    assert sum(turn[0] <= 1_000_000 >> expression.PART for (turn,) in turns) < 20
+    assert len(turns) < 60  # at ten million
+
+
+def test_a_search_is_narrowed_by_a_term_only_where_that_helps(store: PostgresStore) -> None:
+    def terms(conversation: str) -> tuple[bool, bool]:
+        """Tell whether all conversations, and a single one, are looked for by a term."""
+        with store._db.read() as connection:
+            scopes = [
+                candidates._scope(connection, SearchFilter(conversation=each), parted=True)
+                for each in (None, conversation)
+            ]
+        return bool(scopes[0] and scopes[0].term), bool(scopes[1] and scopes[1].term)
+
+    store.append("large", said(*(f"deployment {n}" for n in range(1_400))))
+    store.append("small", said("deployment"))
+    assert terms("large") == (False, False)
+    assert terms("small") == (False, True)
+    store.append("theirs", said("deployment"), owner="other")
+    assert terms("large") == (True, False)
+    store.delete("theirs", owner="other")
+    assert terms("large") == (True, False)  # its messages are found until it is purged
+    store.purge()
+    assert terms("large") == (False, False)
+
+
 def test_a_phrase_is_looked_for_in_a_bounded_number_of_messages(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
