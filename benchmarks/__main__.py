@@ -41,6 +41,7 @@ BENCHMARKS = {
     "compress": Benchmark(shows="compress() at 100, 1,000 and 10,000 messages, beside hermes-agent 0.19.0"),
     "store": Benchmark(shows="append, ingest, disk and memory beside bare SQLite", data=""),
     "postgres": Benchmark(shows="append, recognition, search and fold on PostgreSQL, beside SQLite"),
+    "postgres_million": Benchmark(shows="a million messages copied to PostgreSQL and back, and searched there"),
     "purge": Benchmark(shows="deleting in a large store, and how long a purge keeps others from writing"),
     "search": Benchmark(shows="latency and needles among 100,000 messages beside bare FTS5"),
     "lcm": Benchmark(shows="the lossless engine: a turn, a fold, prompts"),

@@ -12,6 +12,8 @@ table that is copied, what the messages refer to, and the hits of some searches 
 from __future__ import annotations
 
 import argparse
+import json
+import os
 import subprocess
 import sys
 import time
@@ -56,14 +58,18 @@ def main(argv: list[str] | None = None) -> int:
         process.wait()
         kept = _newest(target)
         print(
-            f"killed at message {now:,} of {last:,}; {kept:,} are there, after {before:,} at the last kill", flush=True
+            f"- killed at message {now:,} of {last:,}; {kept:,} are there, after {before:,} at the last kill",
+            flush=True,
         )
         if kept < before:
             return 1
         before = kept
     process = _started(options)
-    print(process.communicate()[0].decode().strip())
-    print(f"{time.perf_counter() - start:,.0f} s in all, status {process.returncode}", flush=True)
+    told = json.loads(process.communicate()[0] or b"{}")
+    print(f"- {told.get('conversations', 0)} conversations with {told.get('messages', 0):,} messages are copied")
+    load = ", ".join(f"{each:.1f}" for each in os.getloadavg())
+    seconds = time.perf_counter() - start
+    print(f"- {seconds:,.0f} s in all, status {process.returncode}; load of the machine at the end: {load}", flush=True)
     return 0 if process.returncode == 0 and same(source, target) else 1
 
 
@@ -82,7 +88,7 @@ def same(source: Any, target: Any) -> bool:
     wrong = []
     for table, columns in _TABLES.items():
         one, other = (digest(store, table, columns) for store in (source, target))
-        print(f"{table:14} {one[0]:>9,} rows {'the same' if one == other else f'DIFFERENT: {other[0]:,}'}", flush=True)
+        print(f"- {table}: {one[0]:,} rows {'the same' if one == other else f'DIFFERENT: {other[0]:,}'}", flush=True)
         wrong += [table] if one != other else []
     for text in [each for kind in QUERIES.values() for each in kind[:4]]:
         for scope in (SearchFilter(), SearchFilter(conversation="long")):
@@ -98,7 +104,7 @@ def same(source: Any, target: Any) -> bool:
         )
         for finding in found
     ]
-    print(f"different: {wrong or 'nothing'}; findings of verify: {findings or 'none'}")
+    print(f"- different: {wrong or 'nothing'}; findings of verify: {findings or 'none'}")
     return not wrong and not findings
 
 

@@ -87,21 +87,22 @@ def main(argv: list[str] | None = None) -> int:
                 _fill(name, store, options.messages)
         counts = {name: sum(info.messages for info in store.conversations()) for name, store in stores.items()}
         print(
-            f"{counts} messages; milliseconds of wall time, median / 95th percentile (processor time of both sides)\n"
+            f"{counts['SQLite']:,} and {counts['PostgreSQL']:,} messages; milliseconds of wall time, median / 95th"
+            " percentile (processor time of both sides)."
         )
-        print("Load of the machine in the last minutes: {:.1f}, {:.1f}, {:.1f}".format(*os.getloadavg()))
+        print("Load of the machine in the last minutes: {:.1f}, {:.1f}, {:.1f}.".format(*os.getloadavg()))
         met = [_searched(stores, options.turns), _stored(stores, options.turns)]
         _statements(stores["PostgreSQL"])
         with stores["PostgreSQL"]._db.plain() as connection:  # noqa: SLF001 - the bare round trip
             trip = Times([], [])
             _timed(trip, lambda: connection.execute(b"SELECT 1"), options.turns)
             size = connection.execute(_SIZE, [stores["PostgreSQL"]._db.address.schema]).fetchone()[0]  # noqa: SLF001
-        print(f"\nOne round trip to the server (SELECT 1): {_shown(trip)} ms")
-        print(f"On disk with all indexes: {size / counts['PostgreSQL']:,.0f} bytes a message")
+        print(f"- One round trip to the server (SELECT 1): {_shown(trip)} ms")
+        print(f"- On disk with all indexes: {size / counts['PostgreSQL']:,.0f} bytes a message")
         runs = {count: _throughput(stores["PostgreSQL"], addresses, count, options.turns) for count in (1, 2, 4)}
     for count, (rate, waits) in runs.items():
         print(
-            f"Turns per second, {count} processes on {os.cpu_count()} cores: {rate:.0f},"
+            f"- Turns per second, {count} processes on {os.cpu_count()} cores: {rate:.0f},"
             f" {rate / runs[1][0]:.2f} of one; what they wait for: {waits}"
         )
     return 0 if all(met) else 1
@@ -227,8 +228,8 @@ def _statements(store: Store) -> None:
     found = count(lambda: store.search("the slow cache", conversation=LONG))
     for name, run in kept.items():
         setattr(PostgresConnection, name, run)
-    print(f"\nStatements beside BEGIN and COMMIT: a turn {turn}, a look-up {look_up}, a search {found}")
-    print(f"Connections: at most {MOST_CONNECTIONS} a process")
+    print(f"\n- Statements beside BEGIN and COMMIT: a turn {turn}, a look-up {look_up}, a search {found}")
+    print(f"- Connections: at most {MOST_CONNECTIONS} a process")
 
 
 _SIZE = (

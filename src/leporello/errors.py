@@ -132,6 +132,8 @@ class CommitUnknownError(StoreError):
 
     ids: tuple[str, ...] = ()
     """The ids of appended messages if it was made; `append(attempted=ids)` stores them only if they are not there."""
+    row: int = 0
+    """The number of the row of the journal if it was made."""
 
 
 class StaleWindowError(StoreError):

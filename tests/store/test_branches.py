@@ -7,8 +7,8 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from hypothesis import settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+from hypothesis import Phase, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_state_machine_as_test
 
 from leporello.errors import StoreError
 from leporello.lcm import verify
@@ -576,6 +576,8 @@ class Tree(RuleBasedStateMachine):
 
 Tree.TestCase.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
 TestTree = pytest.mark.slow(Tree.TestCase)
+SOON = settings(Tree.TestCase.settings, max_examples=300, database=None, phases=[Phase.generate])
+"""To notice what is planted, whatever the chance, and not to look for its shortest example."""
 
 
 @pytest.mark.slow
@@ -584,7 +586,7 @@ def test_the_tree_catches_a_move_that_breaks_the_path_of_a_fork(monkeypatch: pyt
     """Planted: what an older fork shares is moved too."""
     monkeypatch.setattr(revision, "_is_shared", lambda *_: False)
     with pytest.raises(AssertionError):
-        Tree.TestCase().runTest()
+        run_state_machine_as_test(Tree, settings=SOON)
 
 
 @pytest.mark.slow
@@ -597,4 +599,4 @@ def test_the_tree_catches_a_fork_that_keeps_one_message_too_many(monkeypatch: py
 
     monkeypatch.setattr(branches, "_place_before", careless)
     with pytest.raises(AssertionError):
-        Tree.TestCase().runTest()
+        run_state_machine_as_test(Tree, settings=SOON)

@@ -53,7 +53,10 @@ class Persistence:
         self.unstored_prompt: list[Source] = []
         """The system prompt of an empty conversation; it is stored with the first message."""
         self.unwritten_rows: list[JournalRow] = []
-        """Journal rows that the store has not taken yet; they are written when nothing else waits."""
+        """Journal rows that the store has not taken yet; they are written when nothing else waits.
+
+        One whose commit was cut off has the number that it has if it is there.
+        """
         self.newest: Source | None = None
         """The newest message, if it is known."""
         self.tip: str | None = None
@@ -116,7 +119,11 @@ class Persistence:
         """Store what the store could not take before: messages and undos in order, then journal rows."""
         if self.waiting:
             self._store_waiting()
-        while self.unwritten_rows and not self.waiting and self._write(window, len(window), self.unwritten_rows[0]):
+        while self.unwritten_rows and not self.waiting:
+            left = self._write_again(window, self.unwritten_rows[0])
+            if left is not None:
+                self.unwritten_rows[0] = left
+                return
             del self.unwritten_rows[0]
 
     def _store_waiting(self) -> None:
@@ -227,15 +234,17 @@ class Persistence:
 
     def write(self, window: Window, upto: int, row: JournalRow) -> None:
         """Write a journal row, which adds the entries before `upto` to the store's window."""
-        if self.waiting or not self._write(window, upto, row):
-            self.unwritten_rows.append(row)
+        left = row if self.waiting else self._write(window, upto, row)
+        if left is not None:
+            self.unwritten_rows.append(left)
 
     def save(self, window: Window, row: JournalRow) -> None:
         """Replace the store's window by this one."""
-        if self.waiting or self._try(partial(self._save, items_of(window.entries), row)) is None:
-            self.unwritten_rows.append(row)
-        else:
+        left = row if self.waiting else self._journalled(partial(self._save, items_of(window.entries), row), row)
+        if left is None:
             self.is_saved(window)
+        else:
+            self.unwritten_rows.append(left)
 
     def commit(self, entries: Sequence[Entry], proposal: Proposal, row: JournalRow) -> None:
         """Replace the store's window by one that an engine proposed, with its nodes and its row, in one transaction.
@@ -322,14 +331,43 @@ class Persistence:
         window = StoredWindow(version=self.branch.window().version, items=items)
         return self._store.save_window(self.branch.conversation, window, row, **self.branch.here).version
 
-    def _write(self, window: Window, upto: int, row: JournalRow) -> bool:
-        """Write a journal row with the entries before `upto`; False when the store cannot be used."""
+    def _write(self, window: Window, upto: int, row: JournalRow) -> JournalRow | None:
+        """Write a journal row with the entries before `upto`; return what is left of it, as `_journalled` does."""
         written, upto = self._with_items(window, upto, row)
         conversation, here = self.branch.conversation, self.branch.here
-        if self._try(partial(self._store.record_request, conversation, written, **here)) is None:
-            return False
-        self.journalled, self._items = upto, written.keep + len(written.added)
-        return True
+        left = self._journalled(partial(self._store.record_request, conversation, written, **here), row)
+        if left is None:
+            self.journalled, self._items = upto, written.keep + len(written.added)
+        return left
+
+    def _write_again(self, window: Window, row: JournalRow) -> JournalRow | None:
+        """Write a journal row that had to wait, unless an earlier attempt did, whose commit was cut off."""
+        if row.number:
+            is_there = self._try(partial(self._is_there, row))
+            if is_there is None:
+                return row
+            if is_there:
+                self.journalled = self._items = 0  # the next row writes the whole window
+                return None
+        return self._write(window, len(window), replace(row, number=0))
+
+    def _is_there(self, row: JournalRow) -> bool:
+        """Tell whether the journal has a row by its number."""
+        branch, at = self.branch, row.number
+        found = self._store.journal(branch.conversation, owner=branch.owner, after=at - 1, upto=at)
+        return any(_told(each) == _told(row) for each in found)
+
+    def _journalled(self, work: Callable[[], object], row: JournalRow) -> JournalRow | None:
+        """Write to the journal; return the row if the store did not take it, with its number if it may be there."""
+        try:
+            work()
+        except CommitUnknownError as error:
+            self._notice(str(error))
+            return replace(row, number=error.row)
+        except StoreError as error:
+            self._notice(str(error))
+            return row
+        return None
 
     def _with_items(self, window: Window, upto: int, row: JournalRow) -> tuple[JournalRow, int]:
         """Return a row with the items that it adds to the store's window, and how many entries that window has then."""
@@ -344,6 +382,11 @@ class Persistence:
         except StoreError as error:
             self._notice(str(error))
             return None
+
+
+def _told(row: JournalRow) -> tuple[object, ...]:
+    """Return what is the same of a row before and after it was written."""
+    return row.reason, row.usage, row.cost_usd, row.prefix
 
 
 def items_of(entries: Sequence[Entry]) -> tuple[WindowItem, ...]:

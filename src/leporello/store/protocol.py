@@ -10,7 +10,7 @@ injected clock.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -365,6 +365,9 @@ class NodeStore(Protocol):
 
 class SearchStore(TranscriptStore, Protocol):
     """A transcript that can be searched."""
+
+    finds_whole_phrases: ClassVar[bool]
+    """Whether phrases of very common words are found as quickly as others."""
 
     def search(
         self,

@@ -286,10 +286,14 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidates:
-    """Messages that a search found; `cut` when it ended before all that match were looked at."""
+    """Messages that a search found; `cut` when it ended before all that match were looked at.
+
+    `full` when it ended because enough were found; equal messages of sibling branches count, but are there only once.
+    """
 
     found: tuple[Candidate, ...] = ()
     cut: bool = False
+    full: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

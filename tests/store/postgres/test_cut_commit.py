@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 from contextlib import closing
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import quote, urlencode
 
@@ -13,12 +14,14 @@ import pytest
 
 from leporello import Session
 from leporello.errors import CommitUnknownError
+from leporello.llm import ScriptedLLM
+from leporello.session.persistence import Persistence
 from leporello.store.postgres import PostgresStore
 from leporello.store.postgres.address import parse
 from leporello.store.relational import messages as appending
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from tests.fixtures.databases import Schemas
 
@@ -172,6 +175,62 @@ SAID = [f"{kind} {turn}" for turn in range(4) for kind in ("question", "answer")
 def test_a_session_stores_each_message_and_each_request_once(store: PostgresStore, network: Network, cut: Cut) -> None:
     assert talk(store, network, cut) == (SAID, 4)
     assert store.check_chain("c") == store.check_file() == []
+
+
+def told(store: PostgresStore, key: str, work: Callable[..., list[Message]]) -> tuple[list[str], list[Any]]:
+    """Fold and undo in a conversation, and go on; return why there are rows in its journal, and its window."""
+    llm = ScriptedLLM("## Goal\nFix it.\n\n## Progress\n### Done\n- Read src/app.py.", context_length=64_000)
+    with closing(Session.open(key, store=store, model="m", context_length=8_000, llm=llm)) as session:
+        for turn in range(4):
+            for message in work(turn, turn + 1, 400):
+                if message["role"] == "assistant":
+                    session.request()
+                session.add(message)
+            assert turn < 2 or session.compress().folded
+        session.undo()
+        session.add({"role": "user", "content": "go on"})
+        session.request()
+        session.record({"role": "assistant", "content": "done"})
+    with closing(Session.open(key, store=store, model="m", context_length=8_000, llm=llm)) as session:
+        window = [message["content"] for message in session.request()["messages"]]
+    return sorted(row.reason for row in store.journal(key)), window
+
+
+def cuts_the_journal(network: Network, cut: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Cut every second commit that writes to the journal alone."""
+
+    def cutting(write: Any) -> Any:
+        cuts = cycle((cut, None))
+
+        def cut_off(*arguments: Any, **options: Any) -> Any:
+            network.cut = next(cuts)
+            try:
+                return write(*arguments, **options)
+            finally:
+                network.cut = None
+
+        return cut_off
+
+    for name in ("record_request", "save_window"):
+        monkeypatch.setattr(PostgresStore, name, cutting(getattr(PostgresStore, name)))
+
+
+@pytest.mark.parametrize("cut", CUTS)
+def test_a_session_writes_each_row_of_its_journal_once(
+    store: PostgresStore,
+    network: Network,
+    cut: Cut,
+    work: Callable[..., list[Message]],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = told(store, "whole", work)
+    cuts_the_journal(network, cut, monkeypatch)
+    found = told(store, "c", work)
+    assert found[0] == whole[0]
+    assert found[1] == whole[1] or cut == "before"  # the undo goes back to what the store has: no fold
+    # Planted: whether a row is there is not looked up.
+    monkeypatch.setattr(Persistence, "_is_there", lambda *_: False)
+    assert (told(store, "careless", work)[0] == whole[0]) is (cut == "before")
 
 
 def test_planted_a_session_that_does_not_look_whether_it_is_there_is_noticed(

@@ -1,14 +1,17 @@
 """Processes of the previous and of this release on one database, and what an upgrade says before it is done.
 
-The newer release is a copy of the package with one more migration: another process runs it.
+The newer release is a copy of the package with one more migration: another process runs it. An older one is the wheel
+that LEPORELLO_OLDER_WHEEL names; without it a copy of the package takes its place.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,14 +43,10 @@ with open_store(sys.argv[1]) as store:
 
 
 class Release:
-    """A copy of the package with another migration."""
+    """The package in a folder."""
 
-    def __init__(self, folder: Path, migration: str) -> None:
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        package = folder / "leporello"
-        shutil.copytree(Path(leporello.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-        added = package / "store" / "postgres" / "schema" / f"{NEWEST + 1:04}.sql"
-        added.write_text(migration, encoding="utf-8")
 
     def run(self, *arguments: str) -> str:
         """Run Python with this release."""
@@ -62,6 +61,16 @@ class Release:
         return done.stdout.strip()
 
 
+def copied(folder: Path, migration: str = "") -> Release:
+    """Copy the package, with another migration."""
+    package = folder / "leporello"
+    shutil.copytree(Path(leporello.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    if migration:
+        added = package / "store" / "postgres" / "schema" / f"{NEWEST + 1:04}.sql"
+        added.write_text(migration, encoding="utf-8")
+    return Release(folder)
+
+
 def told(*arguments: str) -> dict[str, Any]:
     result = CliRunner().invoke(commands, ["store", "upgrade", *arguments, "--json"])
     assert result.exit_code == 0, (result.output, result.exception)
@@ -71,7 +80,7 @@ def told(*arguments: str) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_the_previous_release_goes_on_beside_a_newer_one_that_only_adds(schemas: Schemas, tmp_path: Path) -> None:
-    newer, url = Release(tmp_path, ADDS), schemas.url("shared")
+    newer, url = copied(tmp_path, ADDS), schemas.url("shared")
     before = schemas.open("shared")
     before.append("c", [{"role": "user", "content": "one"}])
     assert newer.run("-c", APPEND, url, "c", "two") == "one two"
@@ -86,7 +95,7 @@ def test_the_previous_release_goes_on_beside_a_newer_one_that_only_adds(schemas:
 @pytest.mark.slow
 def test_the_previous_release_is_stopped_by_a_newer_one_that_removes(schemas: Schemas, tmp_path: Path) -> None:
     """Also the planted defect for the test above: a migration that does not say that it serves older processes."""
-    newer, url = Release(tmp_path, REMOVES), schemas.url("shared")
+    newer, url = copied(tmp_path, REMOVES), schemas.url("shared")
     schemas.open("shared").append("c", [{"role": "user", "content": "one"}])
     plan = newer.run("-m", "leporello", "store", "upgrade", "--plan", "--store", url)
     assert "DROP COLUMN title" in plan
@@ -95,6 +104,43 @@ def test_the_previous_release_is_stopped_by_a_newer_one_that_removes(schemas: Sc
     newer.run("-m", "leporello", "store", "upgrade", "--store", url)
     with pytest.raises(StoreError, match=f"schema {NEWEST + 1}; this version of Leporello knows {NEWEST}"):
         schemas.open("shared").append("c", [{"role": "user", "content": "three"}])
+
+
+def at_once(older: Release, schemas: Schemas) -> None:
+    """Require that both releases write to the same conversations at once, and everything is there once and in order."""
+    url, this = schemas.url("shared"), Release(Path(leporello.__file__).parents[1])
+    older.run("-c", APPEND, url, "c", "first")
+    words = {each: [f"{each}{n}" for n in range(15)] for each in ("older", "newer")}
+    writers = [(release, key, words[name]) for key in "cd" for name, release in (("older", older), ("newer", this))]
+    with ThreadPoolExecutor(len(writers)) as pool:
+        list(pool.map(lambda each: each[0].run("-c", APPEND, url, each[1], *each[2]), writers))
+    with schemas.open("shared") as store:
+        for key in "cd":
+            found = [row.message["content"] for row in store.messages(key)]
+            assert {who: [each for each in found if each in said] for who, said in words.items()} == words
+            assert len(found) == 30 + (key == "c")
+            assert store.check_chain(key) == store.check_index(key) == []
+            assert {hit.snippet for hit in store.search("older7", conversation=key).hits} == {"older7"}
+        assert store.check_file() == store.check_index() == []
+
+
+@pytest.mark.slow
+def test_an_older_release_and_this_one_write_at_once(schemas: Schemas, tmp_path: Path) -> None:
+    wheel = os.environ.get("LEPORELLO_OLDER_WHEEL")
+    if wheel:
+        shutil.unpack_archive(wheel, tmp_path, "zip")
+    at_once(Release(tmp_path) if wheel else copied(tmp_path), schemas)
+
+
+@pytest.mark.slow
+def test_planted_an_older_release_that_locks_no_conversation_is_noticed(schemas: Schemas, tmp_path: Path) -> None:
+    older, locks = copied(tmp_path), '" FOR UPDATE" if writes else ""'
+    file = tmp_path / "leporello" / "store" / "postgres" / "connection.py"
+    text = file.read_text(encoding="utf-8")
+    assert locks in text
+    file.write_text(text.replace(locks, '""'), encoding="utf-8")
+    with pytest.raises(AssertionError):
+        at_once(older, schemas)
 
 
 def test_a_plan_changes_nothing(schemas: Schemas) -> None:

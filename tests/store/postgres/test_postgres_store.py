@@ -7,14 +7,12 @@ import os
 import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit, urlunsplit
 from uuid import uuid4
 
 import psycopg
 import pytest
-from hypothesis import given, strategies as st
 from psycopg import sql
 from tests.fixtures.databases import server
 
@@ -22,9 +20,10 @@ from leporello.errors import StaleTipError, StoreBusyError, StoreError
 from leporello.store import Node, SearchFilter, open_store
 from leporello.store.postgres import PostgresStore, candidates, expression, migrations
 from leporello.store.postgres.address import parse
-from leporello.store.postgres.expression import Near, TermPhrase, parse as parse_expression, stored_text
+from leporello.store.postgres.expression import TermPhrase, parse as parse_expression
 from leporello.store.relational import writing
 from leporello.store.search import prepared_text
+from leporello.store.search.rank import exactness
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -576,42 +575,100 @@ def test_another_score_would_be_noticed(both: tuple[Store, Store], monkeypatch: 
         test_the_same_questions_have_the_same_hits_in_the_same_order(both)
 
 
+def quoted_phrases(stores: tuple[Store, Store]) -> None:
+    """Require the same pages of both, whichever of them has made the cursor."""
+    words = ["the", "of", "mind", "gap", "gaps", "gapless", "box"]
+    chance = random.Random(5)
+    said = [{"role": "user", "content": " ".join(chance.choices(words, k=chance.randrange(3, 12)))} for _ in range(600)]
+    for each in stores:
+        each.append("phrases", said)  # type: ignore[arg-type]
+    for _ in range(60):
+        phrase = f'"{" ".join(chance.choices(words, k=chance.randrange(1, 5)))}"'
+        for sort in ("relevance", "recency"):
+            cursor = None
+            for page in range(9):
+                found = [
+                    each.search(phrase, conversation="phrases", limit=11, cursor=cursor, sort=sort) for each in stores
+                ]
+                hits, others = ([(hit.id, hit.score, hit.snippet) for hit in each.hits] for each in found)
+                assert hits == others, (phrase, sort, page)
+                assert found[0].complete == found[1].complete
+                assert (found[0].cursor is None) == (found[1].cursor is None)
+                cursor = found[page % 2].cursor
+                if cursor is None:
+                    break
+
+
+@pytest.mark.slow
+def test_quoted_phrases_have_the_same_pages(both: tuple[Store, Store]) -> None:
+    quoted_phrases(both)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("both", ["one part"], indirect=True)
+@pytest.mark.parametrize("defect", ["what has the phrase is told when blocks are cut", "parts of words count"])
+def test_planted_phrases_that_an_index_finds_in_its_own_way_are_noticed(
+    both: tuple[Store, Store], monkeypatch: pytest.MonkeyPatch, defect: str
+) -> None:
+    has_phrase = exactness if defect == "parts of words count" else lambda *_: True
+    monkeypatch.setattr("leporello.store.search.hits.stands_in", has_phrase)
+    with pytest.raises(AssertionError):
+        quoted_phrases(both)
+
+
+def test_the_parts_of_the_index_are_asked_in_few_turns_the_newest_first(store: PostgresStore) -> None:
+    """Each turn reads what a word has in the whole index, and what was indexed since it was tidied up."""
+    with raw(store) as connection:
+        query = sql.SQL("SELECT array_agg(n ORDER BY n) FROM generate_series(0, 1220) n GROUP BY {0} ORDER BY {0}")
+        turns = connection.execute(query.format(sql.SQL(candidates._AT_ONCE))).fetchall()
+    assert [n for (turn,) in turns for n in turn] == list(range(1221))
+    assert [turn for (turn,) in turns[:2]] == [[0], [1]]
+    assert sum(turn[0] <= 1_000_000 >> expression.PART for (turn,) in turns) < 20
+    assert len(turns) < 60  # at ten million
+
+
+def test_a_search_is_narrowed_by_a_term_only_where_that_helps(store: PostgresStore) -> None:
+    def terms(conversation: str) -> tuple[bool, bool]:
+        """Tell whether all conversations, and a single one, are looked for by a term."""
+        with store._db.read() as connection:
+            scopes = [
+                candidates._scope(connection, SearchFilter(conversation=each), parted=True)
+                for each in (None, conversation)
+            ]
+        return bool(scopes[0] and scopes[0].term), bool(scopes[1] and scopes[1].term)
+
+    store.append("large", said(*(f"deployment {n}" for n in range(1_400))))
+    store.append("small", said("deployment"))
+    assert terms("large") == (False, False)
+    assert terms("small") == (False, True)
+    store.append("theirs", said("deployment"), owner="other")
+    assert terms("large") == (True, False)
+    store.delete("theirs", owner="other")
+    assert terms("large") == (True, False)  # its messages are found until it is purged
+    store.purge()
+    assert terms("large") == (False, False)
+
+
+def test_a_phrase_is_looked_for_in_a_bounded_number_of_messages(
+    store: PostgresStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.append("c", said("mind the gap", *["the gap, and mind the step"] * 20))
+    found = store.search('"mind the gap"')
+    assert (len(found.hits), found.complete) == (1, True)
+    monkeypatch.setattr(candidates, "SCORED", 20)
+    found = store.search('"mind the gap"')
+    assert (len(found.hits), found.complete) == (0, False)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         ('"a b" AND "c"', (TermPhrase(("a", "b")), TermPhrase(("c",)))),
-        ('NEAR("a" "b c", 3)', Near((TermPhrase(("a",)), TermPhrase(("b", "c"))), 3)),
     ],
 )
 def test_expressions_are_read(text: str, expected: Any) -> None:
     found = parse_expression(text)
     assert getattr(found, "parts", found) == expected
-
-
-def test_words_of_a_near_stand_within_its_distance() -> None:
-    near = Near((TermPhrase(("a",)), TermPhrase(("b",))), 2)
-    assert near.holds(" a  x  y  b ")
-    assert near.holds(" b  a ")
-    assert not near.holds(" a  x  y  z  b ")
-
-
-TERMS = st.lists(st.sampled_from(["a", "aa", "b", "我"]), min_size=1, max_size=2).map(tuple)
-
-
-@given(st.lists(st.sampled_from(["a", "aa", "b", "我"]), max_size=11), st.lists(TERMS, min_size=2, max_size=3))
-def test_a_near_is_looked_for_in_whole_terms(terms: list[str], phrases: list[tuple[str, ...]]) -> None:
-    places = [[at for at in range(len(terms)) if tuple(terms[at : at + len(each)]) == each] for each in phrases]
-    ends = [[at + len(each) for at in found] for each, found in zip(phrases, places, strict=True)]
-    apart = [max(a) - min(b) for a, b in zip(product(*places), product(*ends), strict=True)]
-    for distance in range(4):
-        near = Near(tuple(map(TermPhrase, phrases)), distance)
-        assert near.holds(stored_text(terms)) is any(each <= distance for each in apart)
-
-
-def test_planted_a_near_that_takes_parts_of_terms_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(TermPhrase, "needle", property(lambda self: "".join(self.terms)))
-    with pytest.raises(AssertionError):
-        test_a_near_is_looked_for_in_whole_terms()
 
 
 def test_a_session_is_resumed_from_the_database(schemas: Schemas) -> None:

@@ -244,6 +244,36 @@ def test_pages_hold_every_hit_once_while_messages_arrive(store: Store, query: st
     assert [hit.rank for hit in found] == list(range(1, 131))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("sort", ["relevance", "recency"])
+def test_pages_hold_every_hit_of_a_tree_once(store: Store, monkeypatch: pytest.MonkeyPatch, sort: str) -> None:
+    """What siblings say alike is left out of what was fetched, and what is older than it is found all the same."""
+    early = [said(f"deployment {n}") for n in range(60)]
+    fork = store.append(TALK, [*early, said("go on")])[-1]
+    again = [said("go on"), *(said(f"deployment again {n}") for n in range(40))]
+    store.append(TALK, again[1:])
+    for _ in range(2):
+        store.append(TALK, again, branch=store.fork(TALK, before=fork, branch=1))
+    every = {str(each["content"]) for each in [*early, *again[1:]]}
+    found = pages(store, "deployment", sort=sort)
+    assert len(found) == len(every)
+    assert {hit.snippet for hit in found} == every
+    whole = type(store).candidates
+
+    def careless(*arguments: object, limit: int, **options: object) -> object:
+        """Take fewer hits than were asked for as all of them."""
+        some = whole(*arguments, limit=limit, **options)  # type: ignore[arg-type]
+        return replace(some, full=len(some.found) >= limit)
+
+    monkeypatch.setattr(type(store), "candidates", careless)
+    assert len(pages(store, "deployment", sort=sort)) < len(every)
+
+
+def test_what_stands_only_inside_other_words_is_no_quoted_phrase(store: Store) -> None:
+    store.append(TALK, [said("Mind the gapless wall, mind the gap"), said("mind the gapless wall, mind a gap")])
+    assert [hit.snippet for hit in hits(store, '"mind the gap"')] == ["Mind the gapless wall, mind the gap"]
+
+
 def test_pages_of_a_question_hold_every_hit_once_while_messages_arrive(store: Store) -> None:
     ids = store.append(TALK, [said(f"deployment number {n} {'fails ' * (n % 5)}") for n in range(60)])
     found = pages(store, "why did the deployment fail?", between=lambda: store.append(TALK, [said("deployment fails")]))

@@ -48,6 +48,10 @@ def test_exact_expressions(text: str, match: str) -> None:
     assert parse(text).match_exact() == match
 
 
+def test_an_exact_expression_may_have_all_words_of_a_phrase() -> None:
+    assert parse('"mind the words" more').match_exact(whole=True) == '"mind the word" AND "more"'
+
+
 @pytest.mark.parametrize(
     ("text", "match"),
     [

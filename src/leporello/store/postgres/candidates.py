@@ -14,7 +14,6 @@ from leporello.store.postgres.expression import (
     PART_SIGN,
     TermPhrase,
     condition,
-    nears,
     needs_text,
     parse,
     phrases,
@@ -22,7 +21,7 @@ from leporello.store.postgres.expression import (
 )
 from leporello.store.records import Candidates
 from leporello.store.relational.matching import ALL, COUNTED, FEW_OTHERS, SCANNED, SCORED, Match, as_candidates
-from leporello.store.relational.rows import column_text, conversation_term, find, number_of, owner_term
+from leporello.store.relational.rows import checked, column_text, conversation_term, find, number_of, owner_term
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -31,8 +30,9 @@ if TYPE_CHECKING:
     from leporello.store.records import SearchFilter
     from leporello.store.relational.dialect import Connection
 
-_AT_ONCE: Final = "least(n, n / 4 + 3)"  # the parts that are asked at once: the newest four alone, then four each
+_AT_ONCE: Final = "floor(sqrt(2 * n))"  # the parts that are asked at once: the newest two alone, then more and more
 _SHORT: Final = SCANNED  # messages of a conversation whose part of the index is read as a whole
+_SMALL: Final = 4  # a conversation with fewer than one in so many messages is looked for by its term
 _CHUNK: Final = 512  # hits that are looked up at once
 _K1: Final = 1.2
 _B: Final = 0.75
@@ -52,7 +52,7 @@ def matching(
     look = _newest if newest_first else _best
     sought = _Look(match=match, expression=parse(match.text), scope=scope, parted=parted)
     hits, cut = look(connection, sought, limit)
-    return as_candidates(connection, hits, cut=cut, conversation=scope.conversation)
+    return as_candidates(connection, hits, limit, cut=cut, conversation=scope.conversation)
 
 
 def term_count(connection: Connection, term: str, last: int, *, parted: bool = True) -> int:
@@ -64,6 +64,12 @@ def _estimated(connection: Connection, expression: TermExpression, last: int, *,
     query, values = _hits(expression, "s.id", last, parted=parted)
     count, lowest = connection.execute(f"SELECT count(*), min(id) FROM ({query}) newest", (*values, COUNTED)).fetchone()
     return int(count if count < COUNTED else count * last / (last - lowest + 1))
+
+
+# Each part by the index: `<>` would read all conversations of one owner. Those that are deleted have none.
+_OTHERS: Final = " UNION ALL ".join(
+    f"(SELECT 1 FROM conversations WHERE owner {other} LIMIT 1)" for other in ("< ?", "> ?", "IS NULL")
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +93,17 @@ class _Look:
     scope: _Scope
     parted: bool = True
 
-    def hits(self, columns: str) -> tuple[str, list[Any]]:
+    def hits(self, columns: str, *, judged: bool = False) -> tuple[str, list[Any]]:
         """Return the query for the hits, the newest first, and its values but for the limit."""
         scope = self.scope
         return _hits(
-            self.expression, columns, self.match.last, term=scope.term, within=scope.conversation, parted=scope.parted
+            self.expression,
+            columns,
+            self.match.last,
+            term=scope.term,
+            within=scope.conversation,
+            parted=scope.parted,
+            judged=judged,
         )
 
 
@@ -103,21 +115,28 @@ def _hits(
     term: str = "",
     within: int | None = None,
     parted: bool,
+    judged: bool = False,
 ) -> tuple[str, list[Any]]:
     """Return the query for the index rows of an expression, the newest first, and its values but for the limit.
+
+    `judged`, rows with its words in another order are among them, and `fits` tells which have them in this order.
 
     It asks the index alone: what else is asked about a message would tempt the planner away from it. And it asks for
     one part after the other until there are enough, several at a time after the first ones: to find the newest of many
     old hits, the planner would read either every hit or every newer message.
     """
     query = f"({tsquery(expression)})" + (f" & '{term}'" if term else "")
-    text, needles = condition(expression) if needs_text(expression) else ("", [])
+    text, needles = condition(expression) if needs_text(expression) else ("TRUE", [])
     own, number = ("", []) if within is None else (" AND s.conversation = ?", [within])
-    where, values = f"s.id <= ?{own}" + (f" AND {text}" if text else ""), [last, *number, *needles]
+    where, values, first = f"s.id <= ?{own}", [last, *number, *needles], list[str]()
+    if judged:
+        columns, first, values = f"{columns}, {text} AS fits", needles, [last, *number]
+    else:
+        where = f"{where} AND {text}"
     if not parted:
         return (
             f"SELECT {columns} FROM search s WHERE s.terms @@ ?::tsquery AND {where} ORDER BY s.id DESC LIMIT ?",
-            [query, *values],
+            [*first, query, *values],
         )
     newest = f"SELECT least(coalesce(max(s.id), 0), ?) >> {PART} AS part FROM search s WHERE TRUE{own}"
     names = (
@@ -127,24 +146,28 @@ def _hits(
     hits = f"SELECT {columns} FROM search s WHERE s.terms @@ (?::text || names || ')')::tsquery AND {where}"
     return (
         f"SELECT s.* FROM ({names}) parts, LATERAL ({hits} ORDER BY s.id DESC) s LIMIT ?",
-        [last, *number, f"{query} & (", *values],
+        [last, *number, *first, f"{query} & (", *values],
     )
 
 
 def _scope(connection: Connection, filter: SearchFilter, *, parted: bool) -> _Scope | None:  # noqa: A002 - its name
-    """Return the owners that may be searched, None when there is none."""
+    """Return the owners that may be searched, None when there is none.
+
+    The term of a single owner would cost fifteen times what it is to narrow: all messages have it.
+    """
     if filter.conversation is None:
+        others = connection.execute(_OTHERS, (checked(filter.owner),) * 2).fetchone()
         return _Scope(
             condition="m.conversation IN (SELECT id FROM conversations WHERE owner = ?)",
             value=filter.owner,
-            term=owner_term(filter.owner),
+            term=owner_term(filter.owner) if others else "",
             parted=parted,
         )
     found = find(connection, filter.conversation, filter.owner)
     if found is None:
         return None
     last = connection.execute("SELECT coalesce(max(id), 0) FROM search").fetchone()[0]
-    term = conversation_term(found.id) if last - found.next_seq > FEW_OTHERS else ""
+    term = conversation_term(found.id) if last > _SMALL * found.next_seq + FEW_OTHERS else ""
     return _Scope(
         condition="m.conversation = ?",
         value=found.id,
@@ -155,13 +178,28 @@ def _scope(connection: Connection, filter: SearchFilter, *, parted: bool) -> _Sc
 
 
 def _newest(connection: Connection, look: _Look, limit: int) -> tuple[list[tuple[int, float]], bool]:
-    """Walk the hits, newest first, until enough of them pass the filter; tell whether it was given up before."""
-    near = nears(look.expression)
-    query, values = look.hits("s.id, s.text" if near else "s.id")
-    rows = connection.walk(query, (*values, SCORED if near else SCANNED + 1))
-    hits = ((number, 0.0) for number, *text in rows if all(each.holds(text[0]) for each in near))
-    found = list(islice(_passing(connection, look, islice(hits, SCANNED)), limit))
-    return found, len(found) < limit and next(hits, None) is not None
+    """Walk the hits, newest first, until enough of them pass the filter; tell whether it was given up before.
+
+    Of what has the words of a phrase, in whatever order, so many of the newest are looked at as would be scored.
+    """
+    most = SCORED if needs_text(look.expression) else SCANNED
+    query, values = look.hits("s.id", judged=True)
+    rows = connection.walk(
+        f"SELECT id, n FROM (SELECT s.*, row_number() OVER () AS n FROM ({query}) s) s WHERE fits OR n > ?",
+        (*values, most + 1, most),
+    )
+    cut = False
+
+    def hits() -> Iterator[tuple[int, float]]:
+        nonlocal cut
+        for count, (number, place) in enumerate(rows):
+            cut = count == SCANNED or place > most
+            if cut:
+                return
+            yield number, 0.0
+
+    found = list(islice(_passing(connection, look, hits()), limit))
+    return found, cut and len(found) < limit
 
 
 def _best(connection: Connection, look: _Look, limit: int) -> tuple[list[tuple[int, float]], bool]:

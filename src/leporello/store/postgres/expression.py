@@ -1,8 +1,8 @@
 """Full-text expressions as conditions on the index: what `leporello.store.search.query` writes, read for PostgreSQL.
 
-An expression has phrases in quotation marks, `AND`, `OR`, `NOT`, parentheses, and `NEAR("a" "b", 5)`. Its words become
-a query of the index, which knows of their order only which of them stand next to each other, by a hash; phrases of
-several words are then looked for in the text of what it found.
+An expression has phrases in quotation marks, `AND`, `OR`, `NOT` and parentheses. Its words become a query of the index,
+which knows of their order only which of them stand next to each other, by a hash; phrases of several words are then
+looked for in the text of what it found.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 import zlib
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from leporello.errors import QueryError
@@ -19,7 +19,7 @@ from leporello.errors import QueryError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-_TOKEN: Final = re.compile(r'\s*(?:"((?:[^"]|"")*)"|(NEAR)\s*\(|([(),])|([^\s"(),]+))')
+_TOKEN: Final = re.compile(r'\s*(?:"((?:[^"]|"")*)"|([()])|([^\s"()]+))')
 _SEPARATORS: Final = re.compile(r"[\x00-/:-@\[-`{-\x7f]+")
 _UPPER: Final = {ord(letter): letter.lower() for letter in "ABCDEFGHIJKLMNOPQRSTUVWXYZ"}
 
@@ -35,37 +35,6 @@ class TermPhrase:
         """The phrase as it stands in the text of the index."""
         return stored_text(self.terms)
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """Return where the phrase begins and ends in the text of the index, in terms: each has two spaces."""
-        found: list[tuple[int, int]] = []
-        place = text.find(self.needle)
-        while place >= 0 and len(found) < _MOST_PLACES:
-            start = text.count(" ", 0, place) // 2
-            found.append((start, start + len(self.terms)))
-            place = text.find(self.needle, place + 1)
-        return found
-
-
-@dataclass(frozen=True)
-class Near:
-    """Phrases with a bounded number of words between the first and the last of them."""
-
-    phrases: tuple[TermPhrase, ...]
-    distance: int
-
-    def holds(self, text: str) -> bool:
-        """Tell whether the phrases stand near each other in the text of the index."""
-        spans = [phrase.spans(text) for phrase in self.phrases]
-        if len(spans) == 1:
-            return bool(spans[0])
-        return any(
-            max(start for start, _ in chosen) - min(end for _, end in chosen) <= self.distance
-            for chosen in product(*spans)
-        )
-
-
-_MOST_PLACES: Final = 12  # of each phrase of a NEAR
-
 
 @dataclass(frozen=True)
 class Operation:
@@ -75,7 +44,7 @@ class Operation:
     parts: tuple[TermExpression, ...]
 
 
-TermExpression = TermPhrase | Near | Operation
+TermExpression = TermPhrase | Operation
 
 
 _MOST_PAIRS: Final = 20_000  # of one message
@@ -131,8 +100,6 @@ def tsquery(expression: TermExpression) -> str:
         # two terms say more together than both do alone, and the planner knows how often they stand together
         beside = [f"({_lexeme(pair)} | {_lexeme(_ANY_PAIR)})" for pair in pairs(expression.terms)]
         return " & ".join(beside or map(_lexeme, expression.terms)) or _lexeme("\ue002")  # which nothing has
-    if isinstance(expression, Near):
-        return " & ".join(f"({tsquery(phrase)})" for phrase in expression.phrases)
     if expression.name == "NOT":
         first, *others = expression.parts
         known = [f"!({tsquery(each)})" for each in others if not needs_text(each)]
@@ -144,49 +111,26 @@ def needs_text(expression: TermExpression) -> bool:
     """Tell whether the order of words matters to an expression."""
     if isinstance(expression, TermPhrase):
         return len(expression.terms) > 1
-    return isinstance(expression, Near) or any(map(needs_text, expression.parts))
+    return any(map(needs_text, expression.parts))
 
 
 def condition(expression: TermExpression) -> tuple[str, list[str]]:
-    """Return the condition that the text of the index fulfils, with its values; of a NEAR only its phrases."""
+    """Return the condition that the text of the index fulfils, with its values."""
     if isinstance(expression, TermPhrase):
         return "strpos(s.text, ?) > 0", [expression.needle]
-    parts = expression.phrases if isinstance(expression, Near) else expression.parts
-    conditions = [condition(each) for each in parts]
+    conditions = [condition(each) for each in expression.parts]
     values = [value for _, own in conditions for value in own]
     texts = [text for text, _ in conditions]
-    if isinstance(expression, Operation) and expression.name == "NOT":
-        kept = [n for n, each in enumerate(parts) if n == 0 or not _has_near(each)]
-        texts = [texts[n] if n == 0 else f"NOT ({texts[n]})" for n in kept]
-        values = [value for n in kept for value in conditions[n][1]]
-    joint = " OR " if isinstance(expression, Operation) and expression.name == "OR" else " AND "
+    joint = {"AND": " AND ", "OR": " OR ", "NOT": " AND NOT "}[expression.name]
     return f"({joint.join(texts)})", values
-
-
-def nears(expression: TermExpression) -> list[Near]:
-    """Return the NEARs that a text must fulfil."""
-    if isinstance(expression, Near):
-        return [expression]
-    if isinstance(expression, TermPhrase) or expression.name == "OR":
-        return []
-    parts = expression.parts[:1] if expression.name == "NOT" else expression.parts
-    return [near for each in parts for near in nears(each)]
 
 
 def phrases(expression: TermExpression) -> list[TermPhrase]:
     """Return the phrases that a score is worked out from."""
     if isinstance(expression, TermPhrase):
         return [expression]
-    if isinstance(expression, Near):
-        return list(expression.phrases)
     parts = expression.parts[:1] if expression.name == "NOT" else expression.parts
     return [phrase for each in parts for phrase in phrases(each)]
-
-
-def _has_near(expression: TermExpression) -> bool:
-    if isinstance(expression, TermPhrase):
-        return False
-    return isinstance(expression, Near) or any(map(_has_near, expression.parts))
 
 
 def _lexeme(term: str) -> str:
@@ -225,12 +169,10 @@ class _Reader:
     def _one(self) -> TermExpression:
         if self.at_end:
             raise QueryError(f"The full-text expression {self._text!r} ends too early.")
-        quoted, near, mark, word = self._tokens[self._next]
+        quoted, mark, word = self._tokens[self._next]
         self._next += 1
         if quoted is not None:
             return _phrase(quoted.replace('""', '"'))
-        if near:
-            return self._near()
         if mark == "(":
             inner = self.alternatives()
             self._expect(")")
@@ -239,22 +181,11 @@ class _Reader:
             raise QueryError(f"The full-text expression {self._text!r} cannot be read.")
         return _phrase(word)
 
-    def _near(self) -> Near:
-        found: list[TermPhrase] = []
-        while not self.at_end and (quoted := self._tokens[self._next][0]) is not None:
-            found.append(_phrase(quoted))
-            self._next += 1
-        self._expect(",")
-        distance = int(self._word() or 10)
-        self._next += 1
-        self._expect(")")
-        return Near(tuple(found), distance)
-
     def _word(self) -> str | None:
-        return None if self.at_end else self._tokens[self._next][3]
+        return None if self.at_end else self._tokens[self._next][2]
 
     def _expect(self, mark: str) -> None:
-        if self.at_end or self._tokens[self._next][2] != mark:
+        if self.at_end or self._tokens[self._next][1] != mark:
             raise QueryError(f"The full-text expression {self._text!r} lacks {mark!r}.")
         self._next += 1
 

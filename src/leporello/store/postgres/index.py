@@ -12,7 +12,7 @@ all at once by `rebuild_index`; until then a message is found by what it was ind
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from leporello.errors import StoreError
 from leporello.store.postgres.candidates import matching, term_count
@@ -169,6 +169,8 @@ def is_parted(connection: Connection) -> bool:
 
 class PostgresIndex(Part):
     """Searches the index and keeps it up to date."""
+
+    finds_whole_phrases: ClassVar = True
 
     _parted = False
 

@@ -36,13 +36,14 @@ class Match:
 
 
 def as_candidates(
-    connection: Connection, hits: list[tuple[int, float]], *, cut: bool, conversation: int | None = None
+    connection: Connection, hits: list[tuple[int, float]], limit: int, *, cut: bool, conversation: int | None = None
 ) -> Candidates:
     """Return hits, by number and score, as candidates; of equal messages on sibling branches only the first."""
+    full = len(hits) >= limit
     stored = load(connection, [number for number, _ in hits], conversation=conversation)
     if len({each.branch for each in stored.values()}) > 1:
         hits = _without_repeats(hits, stored)
-    return Candidates(found=tuple(as_candidate(stored[number], score) for number, score in hits), cut=cut)
+    return Candidates(found=tuple(as_candidate(stored[number], score) for number, score in hits), cut=cut, full=full)
 
 
 def _without_repeats(hits: list[tuple[int, float]], stored: dict[int, Stored]) -> list[tuple[int, float]]:

@@ -9,10 +9,11 @@ it added, the window of any request can be shown, and a fork goes on from the ne
 from __future__ import annotations
 
 import json
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from leporello.errors import StaleWindowError
+from leporello.errors import CommitUnknownError, StaleWindowError
 from leporello.store.records import JournalRow, StoredWindow
 from leporello.store.relational.branch_path import ALL
 from leporello.store.relational.current_window import current_window, folded_to, tops_of
@@ -20,7 +21,7 @@ from leporello.store.relational.nodes import mark_used, reachable
 from leporello.store.relational.rows import Part, find, last_request, opened, placeholders, to_json
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from leporello.store.records import WindowItem
     from leporello.store.relational.dialect import Connection
@@ -62,7 +63,8 @@ class Windows(Part):
         The row's `keep` and `added` are worked out from the two windows. Raises `StaleWindowError` when the window has
         another version than `window.version`.
         """
-        with self._db.write() as connection:
+        numbers: list[int] = []
+        with _telling(numbers), self._db.write() as connection:
             found = opened(connection, conversation, owner, self._clock())
             branch = branch or found.head
             before = current_window(connection, found.id, branch)
@@ -75,7 +77,7 @@ class Windows(Part):
             mark_used(connection, found.id, used, self._db.place)
             keep = _common(before.items, window.items)
             row = replace(request, keep=keep, added=tuple(window.items[keep:]))
-            number = write_request(connection, found.id, row, self._clock(), branch)
+            numbers.append(write_request(connection, found.id, row, self._clock(), branch))
             connection.execute(
                 "INSERT INTO windows (conversation, branch, version, number, folded_to, nodes, items)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -83,7 +85,7 @@ class Windows(Part):
                     found.id,
                     branch,
                     window.version + 1,
-                    number,
+                    numbers[0],
                     folded_to(connection, found.id, branch, window.items),
                     len(reachable(connection, found.id, tops_of(window.items))),
                     to_json(window.items),
@@ -95,9 +97,11 @@ class Windows(Part):
         self, conversation: str, request: JournalRow, *, owner: str = "", branch: int | None = None
     ) -> int:
         """Write a journal row for a request that only added to the window's end; its version stays."""
-        with self._db.write() as connection:
+        numbers: list[int] = []
+        with _telling(numbers), self._db.write() as connection:
             found = opened(connection, conversation, owner, self._clock())
-            return write_request(connection, found.id, request, self._clock(), branch or found.head)
+            numbers.append(write_request(connection, found.id, request, self._clock(), branch or found.head))
+        return numbers[0]
 
     def journal(
         self,
@@ -140,6 +144,16 @@ class Windows(Part):
                 (found.id if found else 0, *reasons),
             ).fetchone()
         return cost, unpriced
+
+
+@contextmanager
+def _telling(numbers: list[int]) -> Iterator[None]:
+    """Let the error of a commit that was cut off tell which row of the journal was to be written."""
+    try:
+        yield
+    except CommitUnknownError as error:
+        error.row = numbers[0]
+        raise
 
 
 def write_request(connection: Connection, conversation: int, request: JournalRow, now: float, branch: int) -> int:

@@ -72,7 +72,7 @@ def _pool(asked: Asked, statistics: Statistics) -> tuple[Sequence[Candidate], bo
         rarest = sorted(known, key=lambda unit: (statistics.count(unit), unit))[:2]
         match, newest_first = asked.query.match_all(rarest), True
     found = _fetched(asked, match, POOL, newest_first=newest_first)
-    return found.found, len(chosen) == len(known) and len(found.found) < POOL and not found.cut
+    return found.found, len(chosen) == len(known) and not found.full and not found.cut
 
 
 def _of_named_days(asked: Asked, statistics: Statistics, pool: Sequence[Candidate]) -> list[Candidate]:

@@ -14,18 +14,20 @@ from leporello.errors import QueryError
 if TYPE_CHECKING:
     from leporello.store.records import SearchFilter
 
-_VERSION: Final = 3
+_VERSION: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cursor:
     """What the next page needs to be cut from the same list: the newest message at the time of the first page.
 
-    A walk through messages goes on in a conversation, before a seq. `without` are the messages that do not count.
+    Hits of an exact search go on below a message, so many of them further on; a walk through messages in a
+    conversation, before a seq. `without` are the messages that do not count.
     """
 
     search: str
     newest: int
+    below: int = 0
     offset: int = 0
     given: int = 0
     position: tuple[str, int] | None = None
@@ -38,6 +40,7 @@ def encode(cursor: Cursor) -> str:
         _VERSION,
         cursor.search,
         cursor.newest,
+        cursor.below,
         cursor.offset,
         cursor.given,
         cursor.position,
@@ -53,12 +56,13 @@ def decode(text: str, *, search: str) -> Cursor:
     except (binascii.Error, ValueError, RecursionError):
         values = None
     match values:
-        case [3, str(name), int(newest), int(offset), int(given), position, list(without)]:
+        case [4, str(name), int(newest), int(below), int(offset), int(given), position, list(without)]:
             if name != search:
                 raise QueryError("The cursor belongs to another search. Repeat that search, or leave the cursor out.")
             return Cursor(
                 search=name,
                 newest=max(0, newest),
+                below=max(0, below),
                 offset=max(0, offset),
                 given=given,
                 position=_position(position),

@@ -1,7 +1,8 @@
 """Searching: from a text to a page of hits.
 
 An exact search ranks the newest hits of all its words; older ones follow in blocks, so that a word that is everywhere
-costs no more than a rare one. `/users` and `.env` are common words to the index: there what has them as they are
+costs no more than a rare one. What lacks a quoted phrase is left out before blocks are cut, so they do not depend on
+what else an index finds for it. `/users` and `.env` are common words to the index: there what has them as they are
 written comes first, among many more of the newest. A question ranks the best hits of its rarer words together with what
 stands around them (`answer`).
 A search that asks for newest first is not ranked at all.
@@ -21,7 +22,7 @@ from leporello.store.search.answer import Asked, answered
 from leporello.store.search.cursor import Cursor, decode, encode, name_of
 from leporello.store.search.prepare import plain_text
 from leporello.store.search.query import Query, parse
-from leporello.store.search.rank import Ranked, Statistics, exactness, ranked, written_in
+from leporello.store.search.rank import Ranked, Statistics, number_of, ranked, stands_in, written_in
 from leporello.store.search.regex import Expression, OutOfTimeError
 from leporello.store.search.scan import as_candidate, newest_messages
 from leporello.store.search.snippet import around, snippet
@@ -117,8 +118,12 @@ def _exact(asked: _Search) -> SearchResult | None:
             yield from ranked(query, part, statistics, question=False)
 
     marked = any(phrase.marked for phrase in query.phrases)
-    result = _in_blocks(asked, query.match_exact(), in_order, LITERAL_BLOCK if marked else BLOCK)
+    result = _in_blocks(asked, _match_exact(asked), in_order, LITERAL_BLOCK if marked else BLOCK)
     return result if result.hits or not query.loose else None
+
+
+def _match_exact(asked: _Search) -> str:
+    return asked.query.match_exact(whole=asked.store.finds_whole_phrases)
 
 
 def _literal_first(query: Query, found: Sequence[Candidate]) -> Iterator[Sequence[Candidate]]:
@@ -134,80 +139,105 @@ def _literal_first(query: Query, found: Sequence[Candidate]) -> Iterator[Sequenc
 
 def _recent(asked: _Search) -> SearchResult:
     """List what has all the words, newest first; what has any of them, if nothing has all."""
-    exact = _in_blocks(asked, asked.query.match_exact(), lambda block: _as_they_come(asked.query, block))
+    exact = _in_blocks(asked, _match_exact(asked), _as_they_come)
     if exact.hits or not asked.query.loose:
         return exact
-    return _in_blocks(asked, asked.query.match_natural(), lambda block: _as_they_come(asked.query, block))
+    return _in_blocks(asked, asked.query.match_natural(), _as_they_come)
 
 
-def _as_they_come(query: Query, block: Sequence[Candidate]) -> list[Ranked]:
-    literal = any(phrase.quoted for phrase in query.phrases)
-    return [Ranked(candidate=each, score=0.0) for each in block if not literal or exactness(query, each.text)]
+def _as_they_come(block: Sequence[Candidate]) -> list[Ranked]:
+    return [Ranked(candidate=each, score=0.0) for each in block]
 
 
 class _Newest:
     """The messages that match, newest first, fetched as far as needed; `cut` when there may be more than were found."""
 
-    def __init__(self, asked: _Search, match: str, size: int) -> None:
+    def __init__(self, asked: _Search, match: str) -> None:
         self._asked = asked
         self._match = match
-        self.size = size
+        self._quoted = any(phrase.quoted for phrase in asked.query.phrases)
         self._fetched: Sequence[Candidate] = ()
         self._all = False
+        self._limit = 0
         self.cut = False
 
-    def block(self, number: int) -> Sequence[Candidate]:
-        """Return a block of matches."""
-        self._fetch((number + 1) * self.size)
-        return self._fetched[number * self.size : (number + 1) * self.size]
+    def place_below(self, number: int) -> int:
+        """Return the place of the newest match that is older than a message; of the newest one when that is 0."""
+        if not number:
+            return 0
+        self._fetch(self._asked.cursor.given)
+        place = 0
+        while self.has(place) and number_of(self._fetched[place].id) >= number:
+            place += 1
+        return place
 
-    def ends_before(self, number: int) -> bool:
-        """Tell whether there is no such block."""
-        self._fetch(number * self.size + 1)
-        return len(self._fetched) <= number * self.size
+    def number_before(self, place: int) -> int:
+        """Return the number of the match that is a little newer than the one at a place, 0 when there is none."""
+        return number_of(self._fetched[place - 1].id) if place else 0
+
+    def has(self, place: int) -> bool:
+        """Tell whether there is a match at a place."""
+        self._fetch(place + 1)
+        return len(self._fetched) > place
+
+    def block(self, places: range, size: int) -> tuple[Sequence[Candidate], int]:
+        """Return up to `size` matches that have what is quoted as it is written, and the place behind them."""
+        self._fetch(places.start + size)
+        found: list[Candidate] = []
+        for place in places:
+            if len(found) == size or not self.has(place):
+                return found, place
+            each = self._fetched[place]
+            found += [each] if not self._quoted or stands_in(self._asked.query, each.text) else []
+        return found, places.stop
 
     def _fetch(self, count: int) -> None:
-        if self._all or len(self._fetched) >= count:
-            return
-        asked, limit = self._asked, max(count, 2 * len(self._fetched))
-        found = asked.store.candidates(
-            self._match, filter=asked.filter, limit=limit, newest_first=True, newest=asked.cursor.newest
-        )
-        self._all = len(found.found) < limit
-        self._fetched, self.cut = found.found, found.cut
+        while not self._all and len(self._fetched) < count:
+            asked, self._limit = self._asked, max(count, 2 * self._limit)
+            found = asked.store.candidates(
+                self._match, filter=asked.filter, limit=self._limit, newest_first=True, newest=asked.cursor.newest
+            )
+            self._all = not found.full
+            self._fetched, self.cut = found.found, found.cut
 
 
 def _in_blocks(
     asked: _Search, match: str, order: Callable[[Sequence[Candidate]], Iterable[Ranked]], size: int = BLOCK
 ) -> SearchResult:
     """Take a page from blocks of matches, the newest block first, each put in order."""
-    matches = _Newest(asked, match, size)
-    last = asked.cursor.offset // size + MOST_READ // size
-    found = list(islice(_one_by_one(matches, order, asked.cursor.offset), asked.limit + 1))
+    matches = _Newest(asked, match)
+    first = matches.place_below(asked.cursor.below)
+    places = range(first, first + MOST_READ)
+    found = list(islice(_one_by_one(asked, matches, order, places, size), asked.limit + 1))
     page = found[: asked.limit]
     if len(found) > asked.limit:
-        offset = page[-1][0]
-    elif matches.ends_before(last):
-        return _result(asked, [each for _, each in page], complete=not matches.cut)
+        below, offset, _ = page[-1]
+    elif not matches.has(places.stop):
+        return _result(asked, [each for *_, each in page], complete=not matches.cut)
     else:
-        offset = last * size
-    place = replace(_place(asked, len(page)), offset=offset)
-    return _result(asked, [each for _, each in page], place, complete=len(found) > asked.limit)
+        below, offset = matches.number_before(places.stop), 0
+    place = replace(_place(asked, len(page)), below=below, offset=offset)
+    return _result(asked, [each for *_, each in page], place, complete=len(found) > asked.limit)
 
 
 def _one_by_one(
-    matches: _Newest, order: Callable[[Sequence[Candidate]], Iterable[Ranked]], offset: int
-) -> Iterator[tuple[int, Ranked]]:
-    """Walk the blocks from an offset, each hit with the offset after it."""
-    first, skip = divmod(offset, matches.size)
-    for number in range(first, first + MOST_READ // matches.size):
-        block = matches.block(number)
-        for index, each in enumerate(order(block)):
-            if index >= skip:
-                yield number * matches.size + index + 1, each
-        if len(block) < matches.size:
+    asked: _Search,
+    matches: _Newest,
+    order: Callable[[Sequence[Candidate]], Iterable[Ranked]],
+    places: range,
+    size: int,
+) -> Iterator[tuple[int, int, Ranked]]:
+    """Walk the blocks from the cursor on, each hit with where the list goes on after it."""
+    skip = asked.cursor.offset
+    while places:
+        block, behind = matches.block(places, size)
+        below = matches.number_before(places.start)
+        for offset, each in enumerate(order(block), start=1):
+            if offset > skip:
+                yield below, offset, each
+        if behind == places.start:
             return
-        skip = 0
+        places, skip = range(behind, places.stop), 0
 
 
 def _answered(asked: _Search) -> SearchResult:
@@ -246,8 +276,8 @@ def _walk(asked: _Search, expression: Expression | None) -> SearchResult:
 
 
 def _place(asked: _Search, given: int) -> Cursor:
-    """Return the cursor behind a page of hits, still without its offset."""
-    return replace(asked.cursor, given=asked.cursor.given + given, offset=0, position=None)
+    """Return the cursor behind a page of hits, still without its place."""
+    return replace(asked.cursor, given=asked.cursor.given + given, below=0, offset=0, position=None)
 
 
 def _result(asked: _Search, page: Sequence[Ranked], place: Cursor | None = None, *, complete: bool) -> SearchResult:

@@ -99,9 +99,13 @@ class Query:
         """Whether its words may be looked for one by one: there are several and none is quoted."""
         return self.question or (len(self.phrases) > 1 and not any(phrase.quoted for phrase in self.phrases))
 
-    def match_exact(self) -> str:
-        """Return the full-text expression for all phrases, "" when there are none; a quoted one may find too much."""
-        return self._without_excluded(" AND ".join(map(_near, self.phrases)))
+    def match_exact(self, *, whole: bool = False) -> str:
+        """Return the full-text expression for all phrases, "" when there are none; a quoted one may find too much.
+
+        Not `whole`, it leaves out the commonest words inside quoted phrases, where these take long to look for.
+        """
+        found = (_quoted(phrase.stems) if whole else _near(phrase) for phrase in self.phrases)
+        return self._without_excluded(" AND ".join(found))
 
     def match_natural(self, terms: Iterable[str] | None = None) -> str:
         """Return the full-text expression for any content word, or any of these terms; "" when there are none."""

@@ -126,7 +126,6 @@ def _by_exactness(query: Query, candidates: list[Candidate], statistics: Statist
         )
         for each in read
     ]
-    found = [each for each in found if each.exact or not any(phrase.quoted for phrase in query.phrases)]
     return sorted(found, key=_literalness)
 
 
@@ -144,6 +143,16 @@ def exactness(query: Query, text: str) -> int:
 def written_in(query: Query, text: str) -> bool:
     """Tell whether every phrase of a query stands in a text as it is written."""
     return all(phrase.written in text for phrase in query.phrases)
+
+
+def stands_in(query: Query, text: str) -> bool:
+    """Tell whether every phrase stands in a text in the same words or as it is written, not only inside other words."""
+    if has_words([phrase.terms for phrase in query.phrases], text):
+        return True
+    if not written_in(query, text):
+        return False
+    stems = " ".join(("", *stemmed_terms(text), ""))
+    return all(f" {' '.join(phrase.stems)} " in stems for phrase in query.phrases)
 
 
 def number_of(id_: str) -> int:

@@ -23,7 +23,7 @@ def matching(connection: Connection, match: Match, limit: int, *, newest_first: 
         return Candidates()
     look = _newest if newest_first else _best
     hits, cut = look(connection, match, scope, limit)
-    return as_candidates(connection, hits, cut=cut)
+    return as_candidates(connection, hits, limit, cut=cut)
 
 
 def term_count(connection: Connection, term: str, last: int) -> int:

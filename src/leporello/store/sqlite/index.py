@@ -8,7 +8,7 @@ conversation and one for the owner, so that a search within either costs nothing
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from leporello.errors import StoreError
 from leporello.store.records import Finding
@@ -93,6 +93,8 @@ def catch_up(connection: Connection, count: int) -> int:
 
 class Index(Part):
     """Searches the index and keeps it up to date."""
+
+    finds_whole_phrases: ClassVar = False
 
     def candidates(
         self,

@@ -94,7 +94,7 @@ CREATE TABLE search (
 
 CREATE INDEX search_number ON search (id);
 
-CREATE INDEX search_terms ON search USING gin (terms) WITH (gin_pending_list_limit = 1024);
+CREATE INDEX search_terms ON search USING gin (terms) WITH (gin_pending_list_limit = 128);
 
 CREATE TABLE pins (
     conversation bigint NOT NULL REFERENCES conversations (id),
