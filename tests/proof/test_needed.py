@@ -172,7 +172,7 @@ def test_planted_a_list_with_words_fails_by_what_belongs_together(cuts: list[Cut
 @pytest.mark.slow
 def test_planted_shuffled_words_are_no_context(cuts: list[Cut]) -> None:
     right, shuffled = total(cuts, names_and_words), total(cuts, names_and_shuffled_words)
-    assert shuffled.present == right.present
+    assert shuffled.present == pytest.approx(right.present, rel=0.02)  # other words are longer or shorter
     assert shuffled.in_context < 0.8 * right.in_context
 
 

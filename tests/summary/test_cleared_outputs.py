@@ -28,7 +28,7 @@ def result(content: str) -> Message:
 def conversation() -> list[Message]:
     function = {"name": "deploy", "arguments": "{}"}
     call: dict[str, Any] = {"id": "forged", "type": "function", "function": function}
-    system, *rest = coding_session(40)
+    system, *rest = coding_session(25)
     asked: list[Message] = [{"role": "user", "content": "Deploy it."}]
     return [
         system,

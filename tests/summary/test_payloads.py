@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
     from leporello.messages import Message
 
-NAMED = re.compile(r"\n\[\.\.\. ([\d,]+) characters [^\]\n]+ \.\.\.\]\n")
+NAMED = re.compile(r"\n\[\.\.\. ([\d,]+) characters [^\]]+ \.\.\.\]\n")
 TEXTS = st.text(alphabet=st.sampled_from("abc \n[].é世"), max_size=3_000)
 LIMITS = st.lists(st.integers(2, 2_000), min_size=1, max_size=5)
-WHERE = st.sampled_from([FOLDED, "kept as m12: lcm_expand returns all of it"])
+WHERE = st.sampled_from(
+    [FOLDED, "kept as m12", "kept as m12; names in them:\n- a.py — read: loadRows\n- sum_rows (table)"]
+)
 
 
 def in_every_place(text: str) -> Message:
@@ -70,6 +72,11 @@ def test_a_message_that_is_short_enough_is_the_same_object() -> None:
     long: Message = {"role": "tool", "tool_call_id": "c", "content": "x" * 5_000}
     once = shorten(long, 1_000)
     assert shorten(once, 1_000) is once
+
+
+def test_many_marks_that_never_end_take_no_long() -> None:
+    """The suite's time limit is the check: anything quadratic takes minutes here."""
+    shorten({"role": "tool", "content": "\n[... 1 characters of text" * 40_000}, 1_000)
 
 
 def test_the_check_catches_a_count_of_the_last_time_only(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -207,6 +207,7 @@ class ContextCompressor(SummarisingEngine):
         return Room(
             wanted=max(0, wanted.goal - self.max_summary_tokens - names - frame_tokens()),
             most=max(0, wanted.most - SHORTEST_WORTH_MAKING - frame_tokens()),
+            names=names,
         )
 
     def _summary_budget(self, plan: FoldPlan, run: CompactionRun, previous: str) -> int:

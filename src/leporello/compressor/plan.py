@@ -161,5 +161,5 @@ class _Planner:
         squeezed = squeeze(kept, read, limit, room.wanted, self._sizes, short)
         if cut_unread:
             unread = [place for place in foldable if indexes[place] >= self._unread]
-            squeezed = squeeze_unread(squeezed, unread, room.most, self._sizes, short)
+            squeezed = squeeze_unread(squeezed, unread, room, self._sizes, short)
         return squeezed

@@ -17,6 +17,7 @@ from leporello.lcm.view import (
     View,
     assemble,
     choose_tail,
+    has_older,
     masked_from,
     start_without,
     view,
@@ -106,7 +107,7 @@ class Compaction:
         unread = run.sizes.total(held.message for held in seen.held[seen.unread :])
         beside_unread = self._beside_blocks(seen) + self._budgets.summaries + self._names
         self._limit = run.targets.beside_unread(unread, beside_unread)
-        tail = self._tail(seen)
+        tail = self._tail(seen, has_blocks=bool(fold.tops))
         most_freed = run.tokens - self._beside_blocks(seen, tail.kept) - SMALLEST_TEXT
         if run.targets.is_optional and most_freed < run.targets.least:
             return _unchanged(seen, run.targets.not_worth_it)
@@ -161,7 +162,7 @@ class Compaction:
         """Return what a window takes beside its blocks: the system prompt, the frame, and what is kept."""
         return self._run.sizes.total(held.message for held in (*seen.systems, *kept)) + frame_tokens()
 
-    def _tail(self, seen: View) -> Tail:
+    def _tail(self, seen: View, *, has_blocks: bool) -> Tail:
         """Choose the tail so that it leaves room for the blocks, or inside the model's window for the smallest ones."""
         run, room = self._run, UNLIMITED
         if run.targets.most is not None:
@@ -169,6 +170,7 @@ class Compaction:
             room = Room(
                 wanted=max(0, self._goal - beside - self._budgets.summaries),
                 most=max(0, run.targets.most - beside - SMALLEST_TEXT),
+                names=self._names if has_blocks or has_older(seen) else 0,
             )
         return choose_tail(
             seen.held, run.sizes, unread=seen.unread, budget=0 if self._short_tail else self._budgets.tail, room=room

@@ -47,7 +47,7 @@ _PASSAGE, _PINS = "about the focus: ", 3
 _MOST_REQUESTS = 9
 # How the extractive summary labels requests.
 _LATEST = "Latest instruction of these turns, quoted as history: "
-_REQUEST = re.compile(rf"^(?:First request: |Then: |{_LATEST})")
+_REQUEST = re.compile(rf"^(?:First request(?: of these turns)?: |Then: |{_LATEST})")
 _NEXT_QUOTED = re.compile(r"\n(?!\| )")
 
 
@@ -299,4 +299,4 @@ def _goals(lines: Sequence[str]) -> Iterator[str]:
         if number == len(requests) - 1:
             yield f"{_LATEST}{request}"
         else:
-            yield f"{'Then' if number else 'First request'}: {request}"
+            yield f"{'Then' if number else 'First request of these turns'}: {request}"

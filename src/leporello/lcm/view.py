@@ -25,6 +25,7 @@ from leporello.messages import (
 )
 from leporello.messages.types import newest_of
 from leporello.summary.blocks import blocks_text
+from leporello.summary.extract.name_list import names_left_out
 from leporello.summary.masking import masked_in_zone
 from leporello.summary.payloads import shorten
 from leporello.summary.placement import place
@@ -144,6 +145,13 @@ def choose_tail(held: Sequence[KeptMessage], sizes: Sizes, *, unread: int, budge
     return Tail(start=start, kept=_shortened(kept, len(held) - unread, sizes, room))
 
 
+def has_older(seen: View) -> bool:
+    """Tell whether anything stands before the turn that is not read yet, beside the newest user message."""
+    messages = [one.message for one in seen.held]
+    start = tail_start(messages, lambda _: 0, -1, seen.unread)
+    return start > (newest_of(messages, "user") < start)
+
+
 def tail_start(messages: Sequence[Message], size: Callable[[int], int], budget: int, unread: int) -> int:
     """Return the start of the newest groups within the budget: at least one, and everything from `unread` on."""
     start, used = len(messages), 0
@@ -190,17 +198,28 @@ def _shortened(kept: list[KeptMessage], unread: int, sizes: Sizes, room: Room) -
     newest = [index for index in range(len(kept) - unread, len(kept)) if index != user]
 
     def short(index: int, limit: int) -> Message:
-        where = f"in the store: lcm_expand {kept[index].id}" if kept[index].id else "left out"
-        return shorten(kept[index].message, limit, where=where)
+        return shorten(whole[index], limit, where=_where(kept[index]))
+
+    def short_unread(index: int, limit: int) -> Message:
+        shown = short(index, limit)
+        if shown is whole[index] or role_of(shown) != "tool":
+            return shown
+        call = next((one for one in reversed(whole[:index]) if role_of(one) == "assistant"), None)
+        names = names_left_out(call, whole[index], shown)
+        return shorten(whole[index], limit, where=f"{_where(kept[index])}; names in them:\n{names}") if names else shown
 
     for limit in PAYLOAD_LIMITS:
         if sizes.total(messages) > room.wanted:
             messages = squeeze(whole, read, limit, room.wanted, sizes, short)
-    messages = squeeze_unread(messages, newest, room.most, sizes, short)
+    messages = squeeze_unread(messages, newest, room, sizes, short_unread)
     return [
         held if message is held.message else replace(held, message=message, shown=True)
         for held, message in zip(kept, messages, strict=True)
     ]
+
+
+def _where(one: KeptMessage) -> str:
+    return f"in the store: lcm_expand {one.id}" if one.id else "left out"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 FOLDED = "folded into the summary"
 _DEEPEST = 20
 _FEWEST_KEYS = 16
-_LEFT_OUT: Final = re.compile(r"\n\[\.\.\. (\d{1,3}(?:,\d{3})*) characters [^\]\n]{1,120} \.\.\.\]\n")
+_LEFT_OUT: Final = re.compile(r"\n\[\.\.\. (\d{1,3}(?:,\d{3})*) characters [^\[\]]{1,40000}+(?<= \.\.\.)\]\n")
 
 
 def shorten(message: Message, limit: int, *, where: str = FOLDED) -> Message:
@@ -51,6 +51,14 @@ def is_shortened(message: Message, original: Message) -> bool:
     """Tell whether a message has the text that `shorten` left of another one's."""
     parts, text = _LEFT_OUT.split(text_of(message)), text_of(original)
     return len(parts) > 1 and text.startswith(parts[0]) and text.endswith(parts[-1])
+
+
+def left_out(message: Message, original: Message) -> str:
+    """Return what `shorten` left out of the text of a message; "" when that was nothing, or several texts."""
+    parts, text = _LEFT_OUT.split(text_of(message)), original.get("content")
+    if len(parts) == 1 or not isinstance(text, str):
+        return ""
+    return text[len(parts[0]) : len(text) - len(parts[-1])]
 
 
 def _shorter(text: str, limit: int, where: str) -> str:

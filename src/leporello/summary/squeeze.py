@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
@@ -19,14 +19,18 @@ Shorten: TypeAlias = Callable[[int, int], "Message"]
 
 @dataclass(frozen=True, kw_only=True)
 class Room:
-    """How many tokens kept messages may have: below the threshold, and at the most, inside the model's window."""
+    """How many tokens kept messages may have: below the threshold, and at the most, inside the model's window.
+
+    If something unread must be cut in any case, `names` of the most are left to the list of names.
+    """
 
     wanted: int
     most: int
+    names: int = 0
 
     def beside_unread(self, unread: int, budget: int) -> Room:
         """Return the room with space for a tail of this budget beside what is unread, as far as the window has it."""
-        return Room(wanted=max(self.wanted, min(self.most, unread + budget)), most=self.most)
+        return replace(self, wanted=max(self.wanted, min(self.most, unread + budget)))
 
 
 def squeeze(
@@ -44,11 +48,14 @@ def squeeze(
 
 
 def squeeze_unread(
-    messages: list[Message], indexes: Iterable[int], room: int, sizes: Sizes, shorten: Shorten
+    messages: list[Message], indexes: Iterable[int], room: Room, sizes: Sizes, shorten: Shorten
 ) -> list[Message]:
-    """Return the list with the named messages shortened by as little as makes all of it fit into `room`."""
-    squeezed, named, limit = messages, list(indexes), CHARACTERS_PER_TOKEN * room
-    while limit >= PAYLOAD_LIMITS[-1] and sizes.total(squeezed) > room:
-        squeezed = squeeze(messages, named, limit, room, sizes, shorten)
+    """Return the list with the named messages shortened by as little as makes all of it fit."""
+    if sizes.total(messages) <= room.most:
+        return messages
+    squeezed, named, most = messages, list(indexes), max(0, room.most - room.names)
+    limit = CHARACTERS_PER_TOKEN * most
+    while limit >= PAYLOAD_LIMITS[-1] and sizes.total(squeezed) > most:
+        squeezed = squeeze(messages, named, limit, most, sizes, shorten)
         limit //= 2
     return squeezed

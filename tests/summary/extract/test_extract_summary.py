@@ -115,7 +115,7 @@ def test_the_check_rejects_a_summariser_that_overlooks(defect: Callable[[Message
 
 def test_each_section_tells_its_part() -> None:
     told = parse(extract_summary(DAY, budget_tokens=4_000))
-    assert told.goal[0].startswith("First request: Set up the shop service.")
+    assert told.goal[0].startswith("First request of these turns: Set up the shop service.")
     assert told.goal[-1].endswith(LAST)
     assert "history" in told.goal[-1]
     assert any("must never touch migrations/" in line for line in told.constraints)
@@ -161,7 +161,7 @@ def assert_update(summaries: list[str], budget: int) -> None:
     lines = [line for name in NAMES for line in getattr(told, name)]
     assert len(lines) == len(set(lines))
     assert summaries[-1].count("## Goal") == 1
-    assert told.goal[0] == "First request: Step 0: change src/part_0.py and mind ticket SHOP-4000."
+    assert told.goal[0] == "First request of these turns: Step 0: change src/part_0.py and mind ticket SHOP-4000."
     assert sum(line.startswith("Latest instruction") for line in told.goal) == 1
     assert "Step 49" in told.goal[-1]
     for step in range(40, 50):

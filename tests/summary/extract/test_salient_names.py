@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from leporello.redact import ABOUT, redact_messages
+from leporello.summary.artifacts.files import is_path
 from leporello.summary.artifacts.reading import read_turns
 from leporello.summary.extract import salient_names
 from leporello.summary.extract.salient_names import MOST_PER_FILE, Names
@@ -365,3 +366,32 @@ def test_hashes_that_were_only_read_stand_behind_functions(monkeypatch: pytest.M
     assert order() == ["release_slot", "0f3cc3a"]
     monkeypatch.setattr(Names, "_rank", lambda self, name: (-self._read.get(name, 0.0), name))
     assert order() == ["0f3cc3a", "release_slot"], "the planted defect"
+
+
+def test_the_words_of_a_longer_name_are_not_those_of_the_name_inside_it() -> None:
+    lines = ["tide = paths.MetadataDirOf(ledger, session)"] * 4 + ["crane lifts MetadataDir gently"]
+    names = found(used("read_file", {"path": "src/quay.go"}, "\n".join(lines)))
+    assert names.in_line_of("src/quay.go", ["MetadataDir"]) == ["MetadataDir (crane gently)"]
+
+
+def test_the_check_of_longer_names_rejects_a_search_for_letters(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(salient_names, "_place", str.find)
+    with pytest.raises(AssertionError):
+        test_the_words_of_a_longer_name_are_not_those_of_the_name_inside_it()
+
+
+def test_a_file_is_read_to_its_end() -> None:
+    text = "plain words of a file\n" * 6_000 + "def weigh_berths(rows):"
+    assert len(text) > 100_000
+    assert "weigh_berths" in found(used("read_file", {"path": "src/quay.py"}, text)).ranked()
+
+
+def test_planted_a_reader_that_stops_early_misses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(salient_names, "_LONGEST", 40_000)
+    with pytest.raises(AssertionError):
+        test_a_file_is_read_to_its_end()
+
+
+@pytest.mark.parametrize(("said", "is_file"), [("s.repo.Log", False), ("repo.Log", False), ("repo.log", True)])
+def test_a_method_is_no_file(said: str, is_file: bool) -> None:
+    assert is_path(said) is is_file

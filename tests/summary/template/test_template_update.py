@@ -124,7 +124,7 @@ def test_what_is_exact_outlives_what_was_done() -> None:
 
 
 ACCOUNT = Sections(
-    goal=("First request: mend the reader", "Latest instruction: mend the export"),
+    goal=("First request of these turns: mend the reader", "Latest instruction: mend the export"),
     done=tuple(
         line
         for task in range(6)

@@ -72,7 +72,7 @@ GREP_LINE = re.compile(r"(\.[A-Za-z]{1,4})-\d+(?:-.*)?$")
 _OPENS = {")": "(", "]": "["}
 _METHOD = re.compile(
     r"^[A-Z]\w*\.(?:diff|env|log|db|conf|patch|lock|r|c|h|pl|swift|go|sql|zip)$"
-    r"|^\w+\.(?:Log|Diff|Lock|Go|Env|Conf|Patch|Db|Sql)$"
+    r"|^\w+(?:\.\w+)*\.(?:Log|Diff|Lock|Go|Env|Conf|Patch|Db|Sql)$"
 )
 _NOT_TOUCHED = ("/dev/", "/usr/bin/env", "/bin/")
 _MEDIA_TYPE = re.compile(r"(?:application|text|image|audio|video|multipart)/[a-z0-9.+-]+$")

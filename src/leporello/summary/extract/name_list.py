@@ -13,14 +13,15 @@ from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from leporello.messages import text_of, tool_calls_of
-from leporello.redact import EMPTY, redact
+from leporello.redact import EMPTY, redact, redact_messages
 from leporello.summary.artifacts.reading import read_turns
 from leporello.summary.extract.salient_names import WORDS_BESIDE, Names, names_in, texts_in, words_in
 from leporello.summary.outline import in_full_from
+from leporello.summary.payloads import left_out
 from leporello.summary.template import file_line, parse
 from leporello.summary.template.file_lines import read_note, split_file_line
 from leporello.summary.template.shape import HEADINGS, name_in, name_line, split_name
-from leporello.tokens import count_text
+from leporello.tokens import count_message, count_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -44,6 +45,7 @@ _READ: Final = "read: "
 _FILE_LINE = re.compile(rf"- (?P<file>.+?) — (?P<used>.*?)(?:; )?(?:{_READ}(?P<read>.*))?")
 _OF_FILES = frozenset({_HEADING, HEADINGS["files"]})
 _LINE_BREAK = 1
+_BRACKET = re.compile(r"[\[\]]")
 _MOST_PER_LINE, _LONGEST_LINE = 20, 800  # names and characters beside the same words
 
 
@@ -118,6 +120,18 @@ def name_list(
         for name in list(chosen)[-max(1, len(chosen) // 20) :]:  # words beside a name take some room, too
             del chosen[name]
     return redact(listed) if chosen else EMPTY
+
+
+def names_left_out(call: Message | None, output: Message, shown: Message) -> Redacted:
+    """Return the names in what is left out of an output that is shown shortened, in lines; "" when there are none.
+
+    The model has not read the rest, so it learns here what it may ask for. They take a tenth of what is shown.
+    """
+    calls = [call] if call else []
+    rest = redact_messages([*calls, {**output, "content": left_out(shown, output)}])
+    listed = name_list(rest, "", [*calls, shown], min(WORKING_SET, int(count_message(shown) * LIST_SHARE)))
+    lines = [line for line in listed.splitlines()[_LINE_BREAK:] if not _BRACKET.search(line)]
+    return redact("\n".join(lines)) if lines else EMPTY
 
 
 def _listed(names: Names, homes: dict[str, str]) -> str:

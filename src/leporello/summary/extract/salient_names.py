@@ -37,7 +37,7 @@ TOKENS_UNDER_FILE, TOKENS_ALONE = 6, 16  # of a name in the line of its file, an
 MOST_PER_FILE = 60
 _RECENT = 4.0  # the weight of a name in the newest turn; in the oldest it is 1
 _SAID, _IN_BULK, _READ = 1.0, 0.1, 0.0  # a long text, pasted or written, names much besides what the work is about
-_LONGEST, _LONGEST_LISTING, _LONGEST_UNIT = 40_000, 8_000, 2_000
+_LONGEST, _LONGEST_LISTING, _LONGEST_UNIT = 200_000, 8_000, 2_000  # a file is read as a whole, as far as tools show one
 _ENOUGH_WORDS = 2
 _FAR = _LONGEST_UNIT
 _NEAR = 16  # names on either side in a line: what stands further away stands beside nothing
@@ -337,16 +337,28 @@ def _shortened(text: str, length: int) -> str:
 
 
 def _lines_with(text: str, name: str) -> Iterator[str]:
-    """Yield the first lines of a text that hold a name."""
+    """Yield the first lines of a text that hold a name, and not only a longer one with it inside."""
     stop = 0
     for _ in range(_MOST_LINES):
-        at = text.find(name, stop)
+        at = _place(text, name, stop)
         if at < 0:
             return
         start = max(text.rfind("\n", 0, at) + 1, at - _LONGEST_UNIT)
         stop = text.find("\n", at)
         stop = min(len(text) if stop < 0 else stop, at + _LONGEST_UNIT)
         yield text[start:stop]
+
+
+def _place(text: str, name: str, start: int) -> int:
+    """Return where a name next stands as a whole word, or -1."""
+    at = text.find(name, start)
+    while at >= 0 and (_is_in_word(text[at - 1 : at]) or _is_in_word(text[at + len(name) : at + len(name) + 1])):
+        at = text.find(name, at + 1)
+    return at
+
+
+def _is_in_word(beside: str) -> bool:
+    return beside.isalnum() or beside == "_"
 
 
 def words_in(text: str) -> list[str]:

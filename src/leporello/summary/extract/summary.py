@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from leporello.summary.artifacts.reading import ReadTurn
     from leporello.summary.outline import Outline
 
-_FIRST = "First request: "
+_FIRST = "First request of these turns: "
 _THEN = "Then: "
 _LATEST = "Latest instruction of these turns, quoted as history: "
-_UNLABELLED = re.compile(f"^(?:{_FIRST}|{_THEN}|{_LATEST})")
+_UNLABELLED = re.compile(f"^(?:{_FIRST}|First request: |{_THEN}|{_LATEST})")  # the second in older summaries
 _LATER_REQUESTS = 4
 _REQUEST_LENGTH, _FIRST_LENGTH, _LINE_LENGTH = 160, 500, 260
 _GOAL_SHARE = 3
