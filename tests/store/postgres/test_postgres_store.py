@@ -655,7 +655,7 @@ def test_a_phrase_is_looked_for_in_a_bounded_number_of_messages(
     store.append("c", said("mind the gap", *["the gap, and mind the step"] * 20))
     found = store.search('"mind the gap"')
     assert (len(found.hits), found.complete) == (1, True)
-    monkeypatch.setattr(candidates, "SCORED", 20)
+    monkeypatch.setattr(candidates, "_JUDGED", 20)
     found = store.search('"mind the gap"')
     assert (len(found.hits), found.complete) == (0, False)
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE: Final = "floor(sqrt(2 * n))"  # the parts that are asked at once: the newest two alone, then more and more
 _SHORT: Final = SCANNED  # messages of a conversation whose part of the index is read as a whole
+_JUDGED: Final = SCORED // 2  # messages whose text is looked through for a phrase
 _SMALL: Final = 4  # a conversation with fewer than one in so many messages is looked for by its term
 _CHUNK: Final = 512  # hits that are looked up at once
 _K1: Final = 1.2
@@ -180,9 +181,9 @@ def _scope(connection: Connection, filter: SearchFilter, *, parted: bool) -> _Sc
 def _newest(connection: Connection, look: _Look, limit: int) -> tuple[list[tuple[int, float]], bool]:
     """Walk the hits, newest first, until enough of them pass the filter; tell whether it was given up before.
 
-    Of what has the words of a phrase, in whatever order, so many of the newest are looked at as would be scored.
+    Of what has the words of a phrase beside each other, not always in this order, the newest are looked at.
     """
-    most = SCORED if needs_text(look.expression) else SCANNED
+    most = _JUDGED if needs_text(look.expression) else SCANNED
     query, values = look.hits("s.id", judged=True)
     rows = connection.walk(
         f"SELECT id, n FROM (SELECT s.*, row_number() OVER () AS n FROM ({query}) s) s WHERE fits OR n > ?",
