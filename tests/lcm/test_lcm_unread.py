@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -51,8 +52,9 @@ def test_the_names_stand_where_the_text_is_cut(make_engine: Callable[..., LCMEng
     assert is_shortened(shown, whole)
     marker = text_of(shown)[len(text_of(whole).partition(left_out(shown, whole))[0]) :]
     assert " characters in the store: lcm_expand m3; names in them:\n- src/harbour/berth.py — read: " in marker[:160]
-    names = marker.partition(" ...]\n")[0]
+    names = marker.partition(" ...]\n")[0].partition("names in them:")[2]
     assert names.count("_") > 50
+    assert set(re.findall(r"[a-z]+_[a-z0-9_]+", names)) <= set(re.findall(r"[a-z]+_[a-z0-9_]+", text_of(whole)))
     assert f"weigh_berth_{MIDDLE:04}" in left_out(shown, whole)
     assert all(name.strip() not in text_of(whole)[:2_000] for name in names.split("read: ")[1].split(",")[:20])
 

@@ -128,10 +128,12 @@ def names_left_out(call: Message | None, output: Message, shown: Message) -> Red
     The model has not read the rest, so it learns here what it may ask for. They take a tenth of what is shown.
     """
     calls = [call] if call else []
-    rest = redact_messages([*calls, {**output, "content": left_out(shown, output)}])
+    lines = left_out(shown, output).split("\n")
+    whole = lines[1:-1] or lines  # half of the first and of the last one is shown
+    rest = redact_messages([*calls, {**output, "content": "\n".join(whole)}])
     listed = name_list(rest, "", [*calls, shown], min(WORKING_SET, int(count_message(shown) * LIST_SHARE)))
-    lines = [line for line in listed.splitlines()[_LINE_BREAK:] if not _BRACKET.search(line)]
-    return redact("\n".join(lines)) if lines else EMPTY
+    told = [line for line in listed.splitlines()[1:] if not _BRACKET.search(line)]
+    return redact("\n".join(told)) if told else EMPTY
 
 
 def _listed(names: Names, homes: dict[str, str]) -> str:
