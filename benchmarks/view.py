@@ -27,7 +27,7 @@ from benchmarks.postgres import server
 from leporello.gateway.keys import Keys
 from leporello.store import open_store
 from leporello.view.access import Access
-from leporello.view.app import View, create_app
+from leporello.view.app import PageRoutes, create_app
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -68,7 +68,7 @@ def measured(address: str, length: int, clock: Callable[[], float]) -> dict[str,
         top, leaf = build(store, "bench", length)
         rows = store.journal("bench", last=1)[0].number
         access = Access(keys=Keys({}), local=None)
-        client = TestClient(create_app(View(store, access)), base_url="http://127.0.0.1")
+        client = TestClient(create_app(PageRoutes(store, access)), base_url="http://127.0.0.1")
         pages = {
             "conversations": ("/view", PAGE),
             "window": ("/view/window?c=bench", PAGE),

@@ -15,7 +15,7 @@ from playwright.sync_api import Page, sync_playwright
 from leporello.gateway.keys import Keys
 from leporello.gateway.server import Server, bound
 from leporello.view.access import Access
-from leporello.view.app import View, create_app
+from leporello.view.app import PageRoutes, create_app
 from leporello.view.demo import demo_store
 
 FOLDER = Path(__file__).parent / "how-to"
@@ -33,7 +33,7 @@ def main() -> None:
     ready = threading.Event()
     with bound("127.0.0.1", 0) as listener:
         access = Access(keys=Keys({}), local=None)
-        server = Server(create_app(View(demo_store(), access)), on_ready=lambda _: ready.set())
+        server = Server(create_app(PageRoutes(demo_store(), access)), on_ready=lambda _: ready.set())
         thread = threading.Thread(target=server.run, args=[listener])
         thread.start()
         ready.wait(30)

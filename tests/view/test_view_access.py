@@ -14,7 +14,7 @@ from tests.fixtures.view import HOST, client_of
 from leporello.gateway.keys import Keys, hashed, new_key
 from leporello.store import open_store
 from leporello.view.access import HEADERS, SIGN_IN_SECONDS, TOKEN_SECONDS, Access
-from leporello.view.app import View, create_app
+from leporello.view.app import PageRoutes, create_app
 from leporello.view.demo import Clock
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def store() -> Iterator[Store]:
 
 def served(store: Store, clock: Callable[[], float] = time.time, *, kind: type[Access] = Access) -> TestClient:
     access = kind(keys=Keys({name: hashed(key) for name, key in KEYS.items()}), clock=clock)
-    return TestClient(create_app(View(store, access)), base_url="http://pages.example", follow_redirects=False)
+    return TestClient(create_app(PageRoutes(store, access)), base_url="http://pages.example", follow_redirects=False)
 
 
 def sign_in(client: TestClient, name: str) -> Response:
@@ -213,13 +213,13 @@ def test_without_keys_only_this_machine_is_served(store: Store, host: str) -> No
 def test_a_token_opens_the_page_once(store: Store) -> None:
     clock = Clock()
     access = Access(keys=Keys({}), local=None, tokens=True, clock=clock)
-    client = TestClient(create_app(View(store, access)), base_url=HOST, follow_redirects=False)
+    client = TestClient(create_app(PageRoutes(store, access)), base_url=HOST, follow_redirects=False)
     assert client.get("/view").status_code == 303
     token, late = access.new_token(), access.new_token()
     assert client.get(f"/view/enter?token={token}x").status_code == 403
     assert client.get(f"/view/enter?token={token}").headers["location"] == "/view"
     assert "plan of bob" in client.get("/view").text
-    again = TestClient(create_app(View(store, access)), base_url=HOST, follow_redirects=False)
+    again = TestClient(create_app(PageRoutes(store, access)), base_url=HOST, follow_redirects=False)
     assert again.get(f"/view/enter?token={token}").status_code == 403
     clock.now += TOKEN_SECONDS + 1
     assert again.get(f"/view/enter?token={late}").status_code == 403

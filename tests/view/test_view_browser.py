@@ -25,7 +25,7 @@ from leporello.store import JournalRow, open_store
 from leporello.transcripts import read_transcripts
 from leporello.view.access import Access
 from leporello.view.actions import Actions
-from leporello.view.app import View, create_app
+from leporello.view.app import PageRoutes, create_app
 from leporello.view.demo import CONVERSATION, SimulatedProvider, play
 from leporello.view.windows import window_now
 
@@ -93,7 +93,7 @@ class Served:
     def __init__(self, store: Store, access: Access, actions: Actions | None = None) -> None:
         self.answered: list[tuple[str, int]] = []
         """What a browser wanted each page for (Sec-Fetch-Dest), and the status of the answer."""
-        app = create_app(View(store, access, actions=actions))
+        app = create_app(PageRoutes(store, access, actions=actions))
         app.add_middleware(Recorded, answered=self.answered)
         self._listener = bound("127.0.0.1", 0)
         ready = threading.Event()

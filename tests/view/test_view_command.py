@@ -20,7 +20,7 @@ from leporello.gateway.keys import Keys, hashed, new_key
 from leporello.store import open_store
 from leporello.testing.model_server import ModelServer
 from leporello.view.access import Access
-from leporello.view.app import View
+from leporello.view.app import PageRoutes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,7 +75,7 @@ def test_a_gateway_in_the_background_has_the_page_for_who_has_the_link(tmp_path:
         store.append("talk", [{"role": "user", "content": "where are the keys of the crane?"}])
         access = Access(keys=Keys({}), local=None, tokens=True)
         with (
-            in_background(Config.coerce({}), store, View(store, access).routes()) as gateway,
+            in_background(Config.coerce({}), store, PageRoutes(store, access).routes()) as gateway,
             httpx2.Client(base_url=gateway.place, follow_redirects=True) as client,
         ):
             assert "keys of the crane" not in client.get("/view").text

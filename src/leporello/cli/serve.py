@@ -127,10 +127,10 @@ def _pages(config: Config, store: Store, *, actions: bool) -> list[Route]:
     from leporello.gateway.keys import Keys
     from leporello.view.access import Access
     from leporello.view.actions import Actions
-    from leporello.view.app import View, home
+    from leporello.view.app import PageRoutes, home
 
     access = Access(keys=Keys(config.gateway.api_keys))
-    pages = View(store, access, actions=Actions(store=store, config=config) if actions else None)
+    pages = PageRoutes(store, access, actions=Actions(store=store, config=config) if actions else None)
     return [Route("/", home), *pages.routes()]
 
 

@@ -34,13 +34,13 @@ def command(port: int, no_browser: bool, demo: bool, address: str | None, owner:
         from leporello.gateway.keys import Keys
         from leporello.gateway.server import Server, bound
         from leporello.view.access import Access
-        from leporello.view.app import View, create_app
+        from leporello.view.app import PageRoutes, create_app
     except ModuleNotFoundError as error:
         raise MissingExtraError.of("view", error, "the page") from error
     with ExitStack() as stack:
         store = stack.enter_context(_demonstration() if demo else opened(address))
         access = Access(keys=Keys({}), local=owner, tokens=True)
-        app = create_app(View(store, access))
+        app = create_app(PageRoutes(store, access))
         with bound("127.0.0.1", port) as listener:
             Server(app, on_ready=lambda place: _tell(place, access, no_browser=no_browser)).run(listener)
 

@@ -110,14 +110,14 @@ def _run(command_line: Sequence[str], config: Config, address: str | None) -> in
         from leporello.gateway.background import in_background
         from leporello.gateway.keys import Keys
         from leporello.view.access import Access
-        from leporello.view.app import View
+        from leporello.view.app import PageRoutes
     except ModuleNotFoundError as error:
         raise MissingExtraError.of("gateway", error, "the gateway") from error
     install(first=True)
     name, started = agent_of(command_line) or Path(command_line[0]).name, time.time()
     with closing(open_store(address, home=config.home, url=config.store.url)) as store:
         access = Access(keys=Keys({}), local=None, tokens=True)
-        with _noted() as notes, in_background(config, store, View(store, access).routes()) as gateway:
+        with _noted() as notes, in_background(config, store, PageRoutes(store, access).routes()) as gateway:
             place = file_of(store) or store.url
             click.echo(f"leporello: {name} runs behind {gateway.place}; the store is {place}", err=True)
             link = f"{gateway.place}/view/enter?token={access.new_token(_LINK_SECONDS)}"

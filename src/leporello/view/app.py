@@ -40,7 +40,7 @@ _FILES: Final = {
 _log = logger("leporello.view")
 
 
-class View:
+class PageRoutes:
     """The page on a store; without `actions` it only reads."""
 
     def __init__(self, store: Store, access: Access, *, actions: Actions | None = None) -> None:
@@ -143,7 +143,7 @@ async def home(request: Request) -> Response:
     return secured(RedirectResponse(address("")))
 
 
-def create_app(view: View) -> Starlette:
+def create_app(view: PageRoutes) -> Starlette:
     """Return the page as an application of its own."""
 
     async def missing(request: Request, error: Exception) -> Response:

@@ -170,7 +170,7 @@ def is_parted(connection: Connection) -> bool:
 class PostgresIndex(Part):
     """Searches the index and keeps it up to date."""
 
-    finds_whole_phrases: ClassVar = True
+    finds_whole_phrases: ClassVar[bool] = True
 
     _parted = False
 

@@ -94,7 +94,7 @@ def catch_up(connection: Connection, count: int) -> int:
 class Index(Part):
     """Searches the index and keeps it up to date."""
 
-    finds_whole_phrases: ClassVar = False
+    finds_whole_phrases: ClassVar[bool] = False
 
     def candidates(
         self,
