@@ -20,6 +20,7 @@ from leporello.store.records import Node
 from leporello.summary import SummaryRequest
 from leporello.summary.answers import neutralised
 from leporello.summary.extract.story import is_trivial
+from leporello.summary.extract.summary import FIRST_REQUEST, LATER_REQUEST, LATEST_REQUEST, REQUEST_LABEL
 from leporello.summary.model import extractive_text
 from leporello.summary.template import Sections, cut, merge, parse, render, trim
 from leporello.tokens import count_text
@@ -45,9 +46,6 @@ CALLS, PAID = "model_calls", "cost_usd"  # in the meta of a node: the model call
 _SECONDS_FOR_A_CALL = 1.0
 _PASSAGE, _PINS = "about the focus: ", 3
 _MOST_REQUESTS = 9
-# How the extractive summary labels requests.
-_LATEST = "Latest instruction of these turns, quoted as history: "
-_REQUEST = re.compile(rf"^(?:First request(?: of these turns)?: |Then: |{_LATEST})")
 _NEXT_QUOTED = re.compile(r"\n(?!\| )")
 
 
@@ -284,7 +282,7 @@ def _sections(text: str) -> Sections:
         role, _, words = quoted.partition(": ")
         request = " ".join(words.replace("\n| ", " ").split())
         if role == "user" and not is_trivial(request):
-            requests.append(_LATEST + request)
+            requests.append(LATEST_REQUEST + request)
         else:
             others.append(quoted)
     return replace(parse("\n".join(others)), goal=tuple(requests))
@@ -292,11 +290,11 @@ def _sections(text: str) -> Sections:
 
 def _goals(lines: Sequence[str]) -> Iterator[str]:
     """Yield the goal lines of merged summaries, with one first and one latest request."""
-    requests = list(dict.fromkeys(_REQUEST.sub("", line) for line in lines if _REQUEST.match(line)))
+    requests = list(dict.fromkeys(REQUEST_LABEL.sub("", line) for line in lines if REQUEST_LABEL.match(line)))
     requests = [*requests[:1], *requests[1:][-_MOST_REQUESTS:]]
-    yield from (line for line in lines if not _REQUEST.match(line))
+    yield from (line for line in lines if not REQUEST_LABEL.match(line))
     for number, request in enumerate(requests):
         if number == len(requests) - 1:
-            yield f"{_LATEST}{request}"
+            yield f"{LATEST_REQUEST}{request}"
         else:
-            yield f"{'Then' if number else 'First request of these turns'}: {request}"
+            yield f"{LATER_REQUEST if number else FIRST_REQUEST}{request}"

@@ -12,7 +12,7 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from functools import cache, lru_cache
 from importlib.metadata import version
@@ -90,6 +90,11 @@ def own_price(model: str, provider: str, overrides: Mapping[str, Price | Mapping
         if (found := own.get(plain_name(key))) is not None:
             return found if isinstance(found, Price) else _price(found)
     return None
+
+
+def report_of(price: Price) -> dict[str, Any]:
+    """Return a user's own price as a journal row notes it; `price_in` reads it."""
+    return {kind: rate for kind, rate in asdict(price).items() if rate not in (None, "")}
 
 
 def price_in(report: Mapping[str, Any]) -> Price | None:

@@ -9,7 +9,7 @@ provider's answer ─▶ record   the engine gets the usage; stored with its jou
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 from leporello.caching import PrefixTracker, tools_within_limit
@@ -27,7 +27,8 @@ from leporello.messages import (
 )
 from leporello.messages.rules import takes_turns
 from leporello.messages.types import ROLES, newest_of
-from leporello.prices import cost
+from leporello.prices import cost_at, price_of
+from leporello.prices.table import report_of
 from leporello.redact import logger, redact
 from leporello.session.accounts import REQUEST, Accounts, Parts, apportioned
 from leporello.session.answers import INCOMPLETE
@@ -539,20 +540,18 @@ class Conversation:
             if sent.tokens_lost:
                 report["tokens_lost"] = sent.tokens_lost
             if route.own_price is not None:
-                report["price"] = {
-                    kind: rate for kind, rate in asdict(route.own_price).items() if rate not in (None, "")
-                }
+                report["price"] = report_of(route.own_price)
         if error is not None:
             report["error"] = error
         ttl: Literal["5m", "1h"] = "1h" if self.caching.ttl == "1h" else "5m"
-        own = {route.model: route.own_price} if route.own_price is not None else None
+        price = (route.own_price or price_of(route.model, route.provider)) if usage else None
         return JournalRow(
             reason=REQUEST,
             keep=0,
             added=(),
             prefix=sent.prefix if sent else "",
             usage=dict(usage or {}),
-            cost_usd=cost(usage, route.model, route.provider, cache_ttl=ttl, overrides=own) if usage else None,
+            cost_usd=cost_at(usage, price, cache_ttl=ttl) if usage and price else None,
             report=report,
         )
 

@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections import Counter
 from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from leporello.redact import redact
 from leporello.summary.artifacts import collect_turns
@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from leporello.summary.artifacts.reading import ReadTurn
     from leporello.summary.outline import Outline
 
-_FIRST = "First request of these turns: "
-_THEN = "Then: "
-_LATEST = "Latest instruction of these turns, quoted as history: "
-_UNLABELLED = re.compile(f"^(?:{_FIRST}|First request: |{_THEN}|{_LATEST})")  # the second in older summaries
+FIRST_REQUEST: Final = "First request of these turns: "
+LATER_REQUEST: Final = "Then: "
+LATEST_REQUEST: Final = "Latest instruction of these turns, quoted as history: "
+REQUEST_LABEL: Final = re.compile(f"^(?:{FIRST_REQUEST}|First request: |{LATER_REQUEST}|{LATEST_REQUEST})")
+"""What stands before a request, also in older summaries."""
+
 _LATER_REQUESTS = 4
 _REQUEST_LENGTH, _FIRST_LENGTH, _LINE_LENGTH = 160, 500, 260
 _GOAL_SHARE = 3
@@ -94,9 +96,9 @@ def _goal(story: Story, budget: int) -> list[str]:
     if not requests:
         return []
     later = [request for request in requests[1:-1] if not is_trivial(request)]
-    lines = [_FIRST + one_line(requests[0], _FIRST_LENGTH)] if len(requests) > 1 else []
-    lines += [_THEN + one_line(request, _REQUEST_LENGTH) for request in later[-_LATER_REQUESTS:]]
-    return [*lines, _LATEST + " ".join(cut(requests[-1], budget // _GOAL_SHARE).split())]
+    lines = [FIRST_REQUEST + one_line(requests[0], _FIRST_LENGTH)] if len(requests) > 1 else []
+    lines += [LATER_REQUEST + one_line(request, _REQUEST_LENGTH) for request in later[-_LATER_REQUESTS:]]
+    return [*lines, LATEST_REQUEST + " ".join(cut(requests[-1], budget // _GOAL_SHARE).split())]
 
 
 def _constraints(turns: Iterable[ReadTurn]) -> list[str]:
@@ -138,7 +140,7 @@ def _passages(turns: Sequence[ReadTurn], focus: Sequence[str]) -> list[str]:
 def _open_request(old: Sections) -> str:
     """Return the request of an earlier summary that was not answered yet, or ""."""
     is_open = any(line in progress.NOT_ANSWERED for line in old.next_steps)
-    return _UNLABELLED.sub("", old.goal[-1]) if is_open and old.goal else ""
+    return REQUEST_LABEL.sub("", old.goal[-1]) if is_open and old.goal else ""
 
 
 def _updated(old: Sections, new: Sections) -> Sections:
@@ -162,9 +164,11 @@ def _developed(old: Sequence[str], new: Sequence[str]) -> tuple[str, ...]:
         return tuple(old)
     earlier = [*old, *new[:-1]]
     first = earlier[:1]
-    later = [_THEN + one_line(_UNLABELLED.sub("", line), _REQUEST_LENGTH) for line in earlier[1:]]
-    later = [line for line in dict.fromkeys(later) if not is_trivial(line.removeprefix(_THEN))]
-    first = [_FIRST + line.removeprefix(_LATEST) if line.startswith(_LATEST) else line for line in first]
+    later = [LATER_REQUEST + one_line(REQUEST_LABEL.sub("", line), _REQUEST_LENGTH) for line in earlier[1:]]
+    later = [line for line in dict.fromkeys(later) if not is_trivial(line.removeprefix(LATER_REQUEST))]
+    first = [
+        FIRST_REQUEST + line.removeprefix(LATEST_REQUEST) if line.startswith(LATEST_REQUEST) else line for line in first
+    ]
     return (*first, *later[-_LATER_REQUESTS:], new[-1])
 
 
