@@ -14,10 +14,10 @@ from starlette.routing import Route
 from leporello.errors import LeporelloError
 from leporello.messages.visible import one_line
 from leporello.redact import logger
-from leporello.view.answers import Answers, secured
+from leporello.view.forms import Forms
 from leporello.view.page_request import PageRequest, ProblemError, form_of
 from leporello.view.pages import Pages
-from leporello.view.rendering import address
+from leporello.view.rendering import Renderer, address, secured
 from leporello.view.text import clean
 
 if TYPE_CHECKING:
@@ -46,15 +46,18 @@ class PageRoutes:
     def __init__(self, store: Store, access: Access, *, actions: Actions | None = None) -> None:
         self._store = store
         self._access = access
-        self._answers = Answers(access, read_only=actions is None)
-        self._pages = Pages(self._answers, actions)
+        self._renderer = Renderer(access, read_only=actions is None)
+        self._pages = Pages(self._renderer)
+        self._forms = Forms(self._renderer, actions)
 
     def routes(self) -> list[Route]:
         """Return the routes, all under /view."""
-        pages = self._pages
+        pages, forms = self._pages.by_path, self._forms
         return [
-            *(Route(f"/view{path}", self._guarded(page), methods=["GET"]) for path, page in pages.shown.items()),
-            *(Route(f"/view{path}", self._guarded(form), methods=["POST"]) for path, form in pages.forms.items()),
+            *(Route(f"/view{path}", self._guarded(page), methods=["GET"]) for path, page in pages.items()),
+            Route("/view/act", self._guarded(forms.confirm), methods=["GET"]),
+            Route("/view/act", self._guarded(forms.act), methods=["POST"]),
+            Route("/view/export", self._guarded(forms.export), methods=["POST"]),
             Route("/view/enter", self._enter, methods=["GET"]),
             Route("/view/sign-in", self._sign_in, methods=["GET", "POST"]),
             Route("/view/sign-out", self._sign_out, methods=["POST"]),
@@ -66,7 +69,7 @@ class PageRoutes:
 
         async def endpoint(request: Request) -> Response:
             if not self._access.is_for_us(request):
-                return self._answers.problem(ProblemError(HTTPStatus.FORBIDDEN, "This address is not served here."))
+                return self._renderer.problem(ProblemError(HTTPStatus.FORBIDDEN, "This address is not served here."))
             viewer, cookie = self._access.viewer(request), ""
             if viewer is None and self._access.opens_itself():
                 viewer, cookie = self._access.admitted(self._access.local)
@@ -76,10 +79,10 @@ class PageRoutes:
             try:
                 answer = await run_in_threadpool(page, PageRequest(request, viewer, self._store, form))
             except ProblemError as problem:
-                answer = self._answers.problem(problem, viewer)
+                answer = self._renderer.problem(problem, viewer)
             except LeporelloError as error:
                 _log.warning("a page failed: %s", one_line(str(error)))
-                answer = self._answers.problem(ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, clean(error)), viewer)
+                answer = self._renderer.problem(ProblemError(HTTPStatus.SERVICE_UNAVAILABLE, clean(error)), viewer)
             if cookie:
                 self._access.set_cookie(request, answer, cookie)
             return answer
@@ -98,7 +101,7 @@ class PageRoutes:
         cookie = self._access.redeem(request.query_params.get("token", "")) if allowed else None
         if cookie is None:
             told = "This link was used already, or it has expired. Start `leporello view` again for a new one."
-            return self._answers.problem(ProblemError(HTTPStatus.FORBIDDEN, told))
+            return self._renderer.problem(ProblemError(HTTPStatus.FORBIDDEN, told))
         answer = RedirectResponse(address(""), status_code=HTTPStatus.SEE_OTHER)
         self._access.set_cookie(request, answer, cookie)
         return secured(answer)
@@ -106,12 +109,12 @@ class PageRoutes:
     async def _sign_in(self, request: Request) -> Response:
         """Show the form for a key, or take the key."""
         if not self._access.is_for_us(request):
-            return self._answers.problem(ProblemError(HTTPStatus.FORBIDDEN, "This address is not served here."))
+            return self._renderer.problem(ProblemError(HTTPStatus.FORBIDDEN, "This address is not served here."))
         if request.method != "POST":
-            return self._answers.page("sign_in.html", viewer=None, wrong=False, by_key=self._access.needs_key())
+            return self._renderer.page("sign_in.html", viewer=None, wrong=False, by_key=self._access.needs_key())
         cookie = self._access.sign_in((await form_of(request)).get("key", "").strip())
         if cookie is None:
-            wrong = self._answers.page("sign_in.html", viewer=None, wrong=True, by_key=self._access.needs_key())
+            wrong = self._renderer.page("sign_in.html", viewer=None, wrong=True, by_key=self._access.needs_key())
             wrong.status_code = HTTPStatus.UNAUTHORIZED
             return wrong
         answer = RedirectResponse(address(""), status_code=HTTPStatus.SEE_OTHER)
@@ -121,7 +124,7 @@ class PageRoutes:
     async def _sign_out(self, request: Request) -> Response:
         """End a sign-in; another site's page cannot end it."""
         if not self._access.is_for_us(request):
-            return self._answers.problem(ProblemError(HTTPStatus.FORBIDDEN, "This address is not served here."))
+            return self._renderer.problem(ProblemError(HTTPStatus.FORBIDDEN, "This address is not served here."))
         self._access.sign_out(request)
         answer = RedirectResponse(address("sign-in"), status_code=HTTPStatus.SEE_OTHER)
         self._access.set_cookie(request, answer, "")
@@ -130,12 +133,12 @@ class PageRoutes:
     async def _static(self, request: Request) -> Response:
         name = request.path_params["name"]
         if name not in _FILES:
-            return self._answers.problem(ProblemError(HTTPStatus.NOT_FOUND, "There is no such file."))
+            return self._renderer.problem(ProblemError(HTTPStatus.NOT_FOUND, "There is no such file."))
         return secured(FileResponse(_STATIC / name, media_type=_FILES[name], headers={"cache-control": "max-age=3600"}))
 
     def problem(self, problem: ProblemError) -> Response:
         """Return the page that tells what is wrong."""
-        return self._answers.problem(problem)
+        return self._renderer.problem(problem)
 
 
 async def home(request: Request) -> Response:

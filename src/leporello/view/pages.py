@@ -1,4 +1,4 @@
-"""The pages: each reads what it shows from the store, and is rendered; what changes something is asked twice."""
+"""The pages: each reads what it shows from the store, and is rendered."""
 
 from __future__ import annotations
 
@@ -6,22 +6,18 @@ from http import HTTPStatus
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
-from anyio import from_thread
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 
-from leporello.errors import SessionError
 from leporello.lcm.artifacts import KINDS
 from leporello.proof.savings import savings_by_row
 from leporello.store import FOLD
 from leporello.store.titles import title_of
 from leporello.view import conversations, costs
-from leporello.view.access import is_token
-from leporello.view.answers import secured
 from leporello.view.charts import Mark, share_bar, stacked
 from leporello.view.dag import MOST as LAYER, drawn, layers
 from leporello.view.page_request import ProblemError
-from leporello.view.rendering import LABELS, Here
-from leporello.view.text import clean, dollars, said_in, wire_json
+from leporello.view.rendering import LABELS, Here, secured
+from leporello.view.text import dollars, said_in, wire_json
 from leporello.view.tree import mapped, railway
 from leporello.view.windows import (
     PARTS,
@@ -41,9 +37,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from leporello.store import Artifact, ConversationInfo, JournalRow, Store, Stored
-    from leporello.view.actions import Actions
-    from leporello.view.answers import Answers
     from leporello.view.page_request import PageRequest
+    from leporello.view.rendering import Renderer
 
     Handler = Callable[[PageRequest], Response]
 
@@ -65,12 +60,11 @@ _WORDS: Final = {
 
 
 class Pages:
-    """The pages about what is stored; without `actions` they only read."""
+    """The pages about what is stored."""
 
-    def __init__(self, answers: Answers, actions: Actions | None) -> None:
-        self._answers = answers
-        self._actions = actions
-        self.shown: dict[str, Handler] = {
+    def __init__(self, renderer: Renderer) -> None:
+        self._renderer = renderer
+        self.by_path: dict[str, Handler] = {
             "": self._list,
             "/search": self._search,
             "/window": self._book,
@@ -87,11 +81,8 @@ class Pages:
             "/tree": self._tree,
             "/dag": self._dag,
             "/artifacts": self._artifacts,
-            "/act": self._confirm,
         }
-        """The pages that are read, by their paths under /view."""
-        self.forms: dict[str, Handler] = {"/act": self._act, "/export": self._export}
-        """What the forms on them are sent to."""
+        """The pages, by their paths under /view."""
 
     def _list(self, asked: PageRequest) -> Response:
         state = asked.text("state") if asked.text("state") in conversations.STATES else ""
@@ -100,7 +91,7 @@ class Pages:
         page = conversations.listed(asked.store, owner, number=asked.number("page", 1), state=state)
         template = "_list.html" if asked.is_fragment else "list.html"
         kept = {"state": state, "owner": owner if sees_all else None}
-        return self._answers.page(template, viewer=asked.viewer, page=page, kept=kept)
+        return self._renderer.page(template, viewer=asked.viewer, page=page, kept=kept)
 
     def _search(self, asked: PageRequest) -> Response:
         query, key = asked.text("q").strip(), asked.text("c")
@@ -113,7 +104,7 @@ class Pages:
             conversation=info.key if info else None,
             cursor=asked.text("cursor") or None,
         )
-        return self._answers.page(
+        return self._renderer.page(
             "_hits.html" if asked.is_fragment else "search.html",
             viewer=asked.viewer,
             query=query,
@@ -126,7 +117,7 @@ class Pages:
         info = asked.conversation()
         branch = asked.number("branch") or info.head
         window = window_now(asked.store, info, branch)
-        return self._answers.about(
+        return self._renderer.about(
             asked,
             info,
             "book.html",
@@ -142,7 +133,7 @@ class Pages:
 
     def _entries(self, asked: PageRequest) -> Response:
         info, window = self._window(asked)
-        return self._answers.about(
+        return self._renderer.about(
             asked,
             info,
             "_entries.html",
@@ -161,7 +152,7 @@ class Pages:
         entry = window.entries[index]
         nodes = [node for id_ in entry.nodes if (node := asked.store.node(id_, owner=info.owner))]
         place = {"at": asked.number("at") or None, "branch": asked.number("branch") or None, "index": index}
-        return self._answers.with_text(
+        return self._renderer.with_text(
             asked,
             info,
             said_in(entry.message),
@@ -180,7 +171,7 @@ class Pages:
         if node is None or asked.store.conversation_of_node(node.id, owner=info.owner) != info.key:
             raise ProblemError(HTTPStatus.NOT_FOUND, "There is no such summary.")
         children = [child for id_ in node.children if (child := asked.store.node(id_, owner=info.owner))]
-        return self._answers.with_text(
+        return self._renderer.with_text(
             asked, info, node.text, ("_node.html", "node.html"), {"id": node.id}, node=node, children=children
         )
 
@@ -190,7 +181,7 @@ class Pages:
         first, last = asked.number("first", 1), asked.number("last")
         stop = min(last, first + ENTRIES - 1)
         rows = list(asked.store.messages(info.key, owner=info.owner, first=first, last=stop, superseded=True))
-        return self._answers.about(asked, info, "_originals.html", rows=rows, next=stop + 1, last=last)
+        return self._renderer.about(asked, info, "_originals.html", rows=rows, next=stop + 1, last=last)
 
     def _message(self, asked: PageRequest) -> Response:
         """Show a message with those around it, or a piece of its text."""
@@ -206,7 +197,7 @@ class Pages:
             leaf = asked.store.covering([id_], owner=info.owner).get(id_, "")
             pins = asked.store.pins(info.key, owner=info.owner)
         templates = ("_message.html", "message.html")
-        return self._answers.with_text(
+        return self._renderer.with_text(
             asked, info, said_in(row.message), templates, {"id": id_}, row=row, around=around, leaf=leaf, pins=pins
         )
 
@@ -215,7 +206,7 @@ class Pages:
         info = asked.conversation()
         last = last_number(asked.store, info)
         if not last:
-            return self._answers.about(asked, info, "unsent.html", tab="time")
+            return self._renderer.about(asked, info, "unsent.html", tab="time")
         at = min(asked.number("at", last) or last, last)
         row = row_at(asked.store, info, at)
         against = min(asked.number("against", _before(asked.store, info, at, row)), last)
@@ -223,7 +214,7 @@ class Pages:
         changed = difference(earlier, window, folds_between(asked.store, info, min(at, against), max(at, against)))
         folded = [id_ for change in changed.of("folded") for id_ in change.entry.ids[:1]]
         asks, answer = said_at(asked.store, info, row, window)
-        return self._answers.about(
+        return self._renderer.about(
             asked,
             info,
             "_step.html" if asked.is_fragment else "time.html",
@@ -248,7 +239,7 @@ class Pages:
         """Say whether something was sent since a page was made."""
         info, since = asked.conversation(), asked.number("since")
         last = last_number(asked.store, info)
-        return self._answers.about(asked, info, "_news.html", since=since, last=last, page=asked.text("page"))
+        return self._renderer.about(asked, info, "_news.html", since=since, last=last, page=asked.text("page"))
 
     def _raw(self, asked: PageRequest) -> Response:
         """Return the messages of a window as they were sent."""
@@ -261,7 +252,7 @@ class Pages:
         info = asked.conversation()
         run = costs.course(asked.store, info, upto=asked.number("upto") or None)
         if not run.points:
-            return self._answers.about(asked, info, "unsent.html", tab="cost")
+            return self._renderer.about(asked, info, "unsent.html", tab="cost")
         here = Here(info, named=asked.viewer.owner is None)
         numbers = [point.row.number for point in run.points]
         folds = [_fold_mark(fold, here) for fold in run.folds]
@@ -284,7 +275,7 @@ class Pages:
             prefix="charge",
         )
         newest = last_number(asked.store, info)
-        return self._answers.about(
+        return self._renderer.about(
             asked,
             info,
             "cost.html",
@@ -303,7 +294,7 @@ class Pages:
         """Show what an unfolded history would have cost, and which files were read again after a fold."""
         info = asked.conversation()
         if info.messages + info.superseded > costs.MOST_MESSAGES:
-            return self._answers.about(asked, info, "_savings.html", saved=None, again=[], most=costs.MOST_MESSAGES)
+            return self._renderer.about(asked, info, "_savings.html", saved=None, again=[], most=costs.MOST_MESSAGES)
         saved, places = costs.spending(savings_by_row(asked.store, info))
         here = Here(info, named=asked.viewer.owner is None)
         chart = stacked(
@@ -317,7 +308,7 @@ class Pages:
             written=dollars,
         )
         again = costs.read_again(asked.store, info)
-        return self._answers.about(
+        return self._renderer.about(
             asked, info, "_savings.html", saved=saved, chart=chart, again=again, most=costs.MOST_MESSAGES
         )
 
@@ -332,7 +323,7 @@ class Pages:
         if first in known and second in known:
             before, after = (window_now(asked.store, info, branch) for branch in (first, second))
             changed = difference(before, after)
-        return self._answers.about(
+        return self._renderer.about(
             asked,
             info,
             "tree.html",
@@ -357,7 +348,7 @@ class Pages:
         standing = {item["n"] for item in window.items if "n" in item}
         here = Here(info, named=asked.viewer.owner is None)
         following = max((one.nodes[-1].last_seq + 1 for one in shown if len(one.nodes) == LAYER), default=0)
-        return self._answers.about(
+        return self._renderer.about(
             asked,
             info,
             "dag.html",
@@ -385,7 +376,7 @@ class Pages:
         stories: dict[tuple[str, str], list[Artifact]] = {}
         for _, one in rows:
             stories.setdefault((one.kind, one.value), []).append(one)
-        return self._answers.about(
+        return self._renderer.about(
             asked,
             info,
             "_artifacts.html" if asked.is_fragment else "artifacts.html",
@@ -395,53 +386,6 @@ class Pages:
             query=query,
             before=rows[-1][0] if len(rows) == ARTIFACTS else 0,
         )
-
-    # what changes something
-
-    def _confirm(self, asked: PageRequest) -> Response:
-        """Ask whether something is really meant."""
-        info = self._changeable(asked)
-        what = asked.text("what")
-        if what not in ("fold", "pin", "unpin", "delete", "export"):
-            raise ProblemError(HTTPStatus.NOT_FOUND, "There is no such action.")
-        return self._answers.about(asked, info, "confirm.html", what=what, id=asked.text("id"), csrf=asked.viewer.csrf)
-
-    def _act(self, asked: PageRequest) -> Response:
-        """Do what was confirmed."""
-        info = self._changeable(asked)
-        actions, what, by = self._actions, asked.form.get("what"), asked.viewer.name
-        assert actions is not None  # noqa: S101 - _changeable looked
-        try:
-            if what == "fold":
-                told = actions.fold(info, asked.form.get("focus", "").strip(), by)
-            elif what in ("pin", "unpin"):
-                told = actions.pin(info, asked.form.get("id", ""), by, pinned=what == "pin")
-            elif what == "delete":
-                if forget := getattr(asked.request.app.state, "forget", None):  # the gateway may hold it ready
-                    from_thread.run(forget, info.owner, info.key)
-                told = actions.delete(info, by)
-            else:
-                raise ProblemError(HTTPStatus.NOT_FOUND, "There is no such action.")
-        except SessionError as error:
-            raise ProblemError(HTTPStatus.CONFLICT, clean(error)) from error
-        return self._answers.about(asked, info, "done.html", told=told, gone=what == "delete")
-
-    def _export(self, asked: PageRequest) -> Response:
-        """Write everything that is stored of a conversation, secrets too."""
-        info = self._changeable(asked)
-        assert self._actions is not None  # noqa: S101 - _changeable looked
-        lines = self._actions.export(info, asked.viewer.name)
-        headers = {"content-disposition": 'attachment; filename="conversation.jsonl"'}
-        body = (f"{line}\n".encode("utf-8", "backslashreplace") for line in lines)
-        return secured(StreamingResponse(body, media_type="application/x-ndjson", headers=headers))
-
-    def _changeable(self, asked: PageRequest) -> ConversationInfo:
-        """Return the conversation of an action; a form must carry the token of its sign-in."""
-        if self._actions is None:
-            raise ProblemError(HTTPStatus.FORBIDDEN, "This page only reads.")
-        if asked.request.method == "POST" and not is_token(asked.viewer, asked.form.get("csrf", "")):
-            raise ProblemError(HTTPStatus.FORBIDDEN, "This form is no longer valid; open the page again.")
-        return asked.conversation()
 
     def _window(self, asked: PageRequest) -> tuple[ConversationInfo, ShownWindow]:
         """Return the window that is meant: of a request, or as it would be sent now."""
