@@ -12,10 +12,14 @@ import tarfile
 import tomllib
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+from filelock import FileLock
 from tests.fixtures.environments import environment, unknown_types
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1_800)]  # an environment may have to be installed
 
@@ -62,11 +66,12 @@ def wheel(built: Path) -> Path:
 
 
 @pytest.fixture
-def installed(wheel: Path, tmp_path: Path) -> Path:
-    """Return an environment in which only the wheel is installed, and what it needs."""
+def installed(wheel: Path, tmp_path: Path) -> Iterator[Path]:
+    """Lend an environment in which only the wheel is installed, and what it needs, to one test at a time."""
     place = environment("wheel", "hatchling", "pytest", "hypothesis", "starlette", "uvicorn", editable=False)
-    run(place / "bin" / "pip", "install", "--quiet", "--no-deps", "--force-reinstall", wheel, folder=tmp_path)
-    return place / "bin"
+    with FileLock(place.with_name("wheel.used.lock")):
+        run(place / "bin" / "pip", "install", "--quiet", "--no-deps", "--force-reinstall", wheel, folder=tmp_path)
+        yield place / "bin"
 
 
 def strays(wheel: Path) -> list[str]:
